@@ -1,0 +1,35 @@
+// A kernel's maps resolved against the shapes of the tensors that a run brings.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "program.h"
+
+namespace onnxfuse {
+
+using Shape = std::vector<int64_t>;
+
+// Element index of a point = offset + sum over the space dimensions of stride[d] * index[d].
+struct Access {
+  int64_t offset = 0;
+  std::vector<int64_t> strides;  // one for each dimension of the space; 0: broadcast
+};
+
+struct BoundKernel {
+  std::vector<int64_t> extents;   // of the space's dimensions
+  std::vector<Access> inputs;     // one for each statement; empty strides for those that are no inputs
+  std::vector<Access> outputs;    // one for each of the kernel's outputs
+  int64_t points() const;         // product of all extents
+};
+
+struct BoundProgram {
+  std::vector<BoundKernel> kernels;
+  std::vector<Shape> output_shapes;
+};
+
+// Resolves extents, checks every index against the tensors' shapes and every product against 2^62; throws
+// ProgramError naming the input and both extents.
+BoundProgram bind(const Program& program, const std::vector<Shape>& input_shapes);
+
+}  // namespace onnxfuse

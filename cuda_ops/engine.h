@@ -1,0 +1,55 @@
+// What runs a program: the CPU engine (cpu/) and the CUDA engine (cuda/) behind one interface.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "binding.h"
+#include "program.h"
+
+namespace onnxfuse {
+
+struct TensorRef {
+  void* data = nullptr;
+  Type type = Type::f32;  // actual type: f32 may stand in for a declared f16 or bf16
+};
+
+// What an engine may ask of the run it serves. Implemented over OrtKernelContext; tests have their own.
+class RunContext {
+ public:
+  virtual ~RunContext() = default;
+  // CPU: calls body(i) for i in [0, tasks), on ONNX Runtime's own threads. tasks <= 1 runs inline.
+  virtual void parallel_for(size_t tasks, const std::function<void(size_t)>& body) = 0;
+  // GPU: the stream (a CUstream) to launch on.
+  virtual void* stream() = 0;
+  // Memory of the engine's device that lives until the kernel's work of this run is done (stream-ordered).
+  virtual void* scratch(size_t bytes) = 0;
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  // Runs all kernels of the program. inputs and outputs are indexed by tensor number. Thread-safe. Throws
+  // std::runtime_error (ProgramError for shapes) with a message for the user.
+  virtual void run(const BoundProgram& bound, const std::vector<TensorRef>& inputs,
+                   const std::vector<TensorRef>& outputs, RunContext& context) const = 0;
+};
+
+// actual_inputs and actual_outputs: the element types that the session decided on.
+std::unique_ptr<Engine> make_cpu_engine(std::shared_ptr<const Program> program);
+
+struct CudaOptions {
+  std::string nvrtc_path;   // session config "onnxfuse.nvrtc_path", else empty
+  std::string cache_dir;    // session config "onnxfuse.cache_dir", else empty: the default
+};
+// True where the CUDA driver can be opened and has a device, and NVRTC can be found; else why says what to install.
+bool cuda_available(const CudaOptions& options, std::string* why);
+std::unique_ptr<Engine> make_cuda_engine(std::shared_ptr<const Program> program, const std::vector<Type>& actual_inputs,
+                                         const std::vector<Type>& actual_outputs, int device_id,
+                                         const CudaOptions& options);
+
+}  // namespace onnxfuse

@@ -1,0 +1,109 @@
+// The program language of docs/program.md: data structures, parser, verifier.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace onnxfuse {
+
+enum class Type : uint8_t { f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, boolean };
+
+// The operations of primitives.toml (op_<name>, generated), and the three that the language itself has.
+enum class Op : uint16_t {
+  input,
+  constant,
+  cast,
+#define ONNXFUSE_PRIMITIVE(name, ...) op_##name,
+#include "primitives.inc"
+#undef ONNXFUSE_PRIMITIVE
+};
+
+// offset + sum of scale * (index along space dimension dim)
+struct AffineTerm {
+  int dim;
+  int64_t scale;
+};
+struct MapEntry {
+  int64_t offset = 0;
+  std::vector<AffineTerm> terms;
+  std::optional<int64_t> extent;  // as written after the colon
+
+  // The dimension, where the entry is a plain dk; else -1.
+  int plain_dim() const { return offset == 0 && terms.size() == 1 && terms[0].scale == 1 ? terms[0].dim : -1; }
+};
+using IndexMap = std::vector<MapEntry>;
+
+// A constant's bits: f for f32 (already rounded to float) and f64, i for integers and bool (u64 wraps).
+struct Literal {
+  double f = 0;
+  int64_t i = 0;
+};
+
+struct Statement {
+  Op op = Op::constant;
+  Type type = Type::f32;                // of the value: never f16 or bf16
+  int operands[3] = {-1, -1, -1};
+  int operand_count = 0;
+  int tensor = -1;                      // input: number of the node's input
+  Type storage = Type::f32;             // input: type of the tensor's elements
+  IndexMap map;                         // input
+  Literal literal;                      // constant
+  uint32_t dims = 0;                    // set of the space dimensions that the value depends on
+};
+
+struct Output {
+  int tensor = -1;
+  Type storage = Type::f32;
+  IndexMap map;
+  int value = -1;
+};
+
+// dims[0, outer) | dims[outer, outer + reduced) | the rest
+struct Space {
+  std::vector<std::optional<int64_t>> extents;
+  int outer = 0;
+  int reduced = 0;
+  int rank() const { return static_cast<int>(extents.size()); }
+  uint32_t reduced_mask() const { return ((1u << reduced) - 1) << outer; }
+};
+
+struct Kernel {
+  Space space;
+  std::vector<Statement> statements;
+  std::vector<Output> outputs;
+};
+
+struct TensorInfo {
+  Type type = Type::f32;
+  int rank = 0;
+};
+
+struct Program {
+  std::string text;
+  std::vector<Kernel> kernels;
+  std::vector<TensorInfo> inputs;
+  std::vector<TensorInfo> outputs;
+};
+
+// what() says the line, what is wrong there, and what would be right.
+class ProgramError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Parses and verifies; throws ProgramError.
+std::shared_ptr<const Program> parse_program(std::string_view text);
+
+const char* type_name(Type type);
+size_t type_size(Type type);
+bool is_float(Type type);    // f16, bf16, f32, f64
+bool is_16bit_float(Type type);
+bool is_reduction(Op op);
+const char* op_name(Op op);
+
+}  // namespace onnxfuse
