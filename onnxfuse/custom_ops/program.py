@@ -1,0 +1,260 @@
+"""Programs of the language that docs/program.md defines: the data, its text, and what follows from it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from onnxfuse.custom_ops.primitives import PRIMITIVES
+from onnxfuse.custom_ops.types import is_float, value_type
+
+__all__ = [
+    "ONE",
+    "VERSION_LINE",
+    "Apply",
+    "Const",
+    "Entry",
+    "Input",
+    "Kernel",
+    "Map",
+    "Output",
+    "Program",
+    "Statement",
+    "dependence",
+    "dependencies",
+    "dim",
+    "statement_type",
+]
+
+VERSION_LINE = "onnxfuse 1"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The index along one dimension of a tensor: offset + sum of scale * (index along space dimension dim).
+
+    `terms` are pairs (dim, scale) ordered by dim. `extent` is the extent of the tensor's dimension, where an output's
+    map must say it.
+    """
+
+    terms: tuple[tuple[int, int], ...] = ()
+    offset: int = 0
+    extent: int | None = None
+
+    @property
+    def plain(self) -> int | None:
+        """The space dimension where the index is that of one dimension as it stands (a plain dk), else None."""
+        if self.offset == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
+            return self.terms[0][0]
+        return None
+
+    @property
+    def dims(self) -> frozenset[int]:
+        """The space dimensions that the index depends on."""
+        return frozenset(k for k, _ in self.terms)
+
+    def __str__(self) -> str:
+        parts = [f"d{k}" if scale == 1 else f"{scale}*d{k}" for k, scale in self.terms]
+        if self.offset or not parts:
+            parts.append(str(self.offset))
+        return "+".join(parts) + ("" if self.extent is None else f":{self.extent}")
+
+
+Map: TypeAlias = tuple[Entry, ...]
+
+# Index 0: the only element along a dimension of extent 1.
+ONE = Entry()
+
+
+def dim(k: int) -> Entry:
+    """The plain entry dk."""
+    return Entry(((k, 1),))
+
+
+@dataclass(frozen=True)
+class Input:
+    """A value read from the node's input `tensor`, whose elements have `type`, through `map`."""
+
+    tensor: int
+    type: str
+    map: Map
+
+    def __str__(self) -> str:
+        return f"input {self.tensor} {self.type} {_map_text(self.map)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Const:
+    """A constant. A float is rounded to `type`; two constants are equal where their texts are (so 0.0 is not -0.0)."""
+
+    type: str
+    value: float | int | bool
+
+    def __post_init__(self) -> None:
+        value: float | int | bool
+        if self.type == "bool":
+            value = bool(self.value)
+        elif is_float(self.type):
+            with np.errstate(over="ignore"):
+                value = float(np.float32(self.value)) if self.type == "f32" else float(self.value)
+        else:
+            value = int(self.value)
+        object.__setattr__(self, "value", value)
+
+    @property
+    def literal(self) -> str:
+        """The shortest decimal that reads back to the same value of the type."""
+        if self.type == "bool":
+            return "true" if self.value else "false"
+        if self.type == "f32":
+            with np.errstate(over="ignore"):
+                return str(np.float32(self.value))
+        return "nan" if isinstance(self.value, float) and math.isnan(self.value) else repr(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Const) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __str__(self) -> str:
+        return f"const {self.type} {self.literal}"
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operation of the table, or `cast`, on earlier values; `type` is that of the value it defines."""
+
+    op: str
+    type: str
+    operands: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.type}" + "".join(f" %{operand}" for operand in self.operands)
+
+
+Statement: TypeAlias = Input | Const | Apply
+
+
+@dataclass(frozen=True)
+class Output:
+    """A store of `value` to the node's output `tensor`, whose elements have `type`, through `map`."""
+
+    tensor: int
+    type: str
+    map: Map
+    value: int
+
+    def __str__(self) -> str:
+        return f"output {self.tensor} {self.type} {_map_text(self.map)} %{self.value}"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One iteration space and what happens at its points.
+
+    `extents` are those of the space's dimensions (None: the tensors show it at run time); dimensions
+    [outer, outer + reduced) are reduced. Where nothing is reduced, `reduced` is 0 and `outer` the rank of the space.
+    """
+
+    extents: tuple[int | None, ...]
+    outer: int
+    reduced: int
+    statements: tuple[Statement, ...]
+    outputs: tuple[Output, ...]
+
+    @property
+    def rank(self) -> int:
+        """The number of the space's dimensions."""
+        return len(self.extents)
+
+    @property
+    def reduced_dims(self) -> frozenset[int]:
+        """The reduced dimensions."""
+        return frozenset(range(self.outer, self.outer + self.reduced))
+
+    def lines(self) -> list[str]:
+        """The kernel's lines of text."""
+        dims = [f"d{k}" if extent is None else f"d{k}={extent}" for k, extent in enumerate(self.extents)]
+        if self.reduced:
+            end = self.outer + self.reduced
+            dims = [*dims[: self.outer], "|", *dims[self.outer : end], "|", *dims[end:]]
+        body = [f"%{number} = {statement}" for number, statement in enumerate(self.statements)]
+        return [" ".join(["space", *dims]), *body, *(str(output) for output in self.outputs)]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One kernel or more, run in order. Building one checks nothing: `verify.verify` does, and `parse` calls it."""
+
+    kernels: tuple[Kernel, ...]
+
+    @staticmethod
+    def parse(text: str) -> Program:
+        """The program that the text says, verified.
+
+        Raises:
+            ProgramError: the text is not a program, or not spelled as the printer spells it; the message names the
+                line and what would be right.
+        """
+        from onnxfuse.custom_ops.parser import parse
+
+        return parse(text)
+
+    @cached_property
+    def _text(self) -> str:
+        return "\n".join([VERSION_LINE, *(line for kernel in self.kernels for line in kernel.lines())]) + "\n"
+
+    def text(self) -> str:
+        """The canonical text: equal programs have equal texts."""
+        return self._text
+
+    def digest(self) -> str:
+        """128 bits over version and text, in hexadecimal: the overload of the nodes that carry the program."""
+        return hashlib.sha256(self._text.encode()).hexdigest()[:32]
+
+    @cached_property
+    def inputs(self) -> tuple[tuple[str, int], ...]:
+        """Type and rank of the node's inputs."""
+        found = {s.tensor: (s.type, len(s.map)) for k in self.kernels for s in k.statements if isinstance(s, Input)}
+        return tuple(found[tensor] for tensor in sorted(found))
+
+    @cached_property
+    def outputs(self) -> tuple[tuple[str, int], ...]:
+        """Type and rank of the node's outputs."""
+        found = {o.tensor: (o.type, len(o.map)) for k in self.kernels for o in k.outputs}
+        return tuple(found[tensor] for tensor in sorted(found))
+
+
+def _map_text(map_: Map) -> str:
+    return "[" + ", ".join(str(entry) for entry in map_) + "]"
+
+
+def statement_type(statement: Statement) -> str:
+    """The type of the value that the statement defines."""
+    return value_type(statement.type) if isinstance(statement, Input) else statement.type
+
+
+def dependence(statement: Statement, earlier: Sequence[frozenset[int]], reduced: frozenset[int]) -> frozenset[int]:
+    """The space dimensions that a statement's value depends on, from those of the earlier statements' values."""
+    if isinstance(statement, Input):
+        return frozenset(k for entry in statement.map for k in entry.dims)
+    if isinstance(statement, Const):
+        return frozenset()
+    dims = frozenset(k for operand in statement.operands for k in earlier[operand])
+    primitive = PRIMITIVES.get(statement.op)
+    return dims - reduced if primitive and primitive.reduces else dims
+
+
+def dependencies(kernel: Kernel) -> tuple[frozenset[int], ...]:
+    """For each statement, the space dimensions that its value depends on."""
+    found: list[frozenset[int]] = []
+    for statement in kernel.statements:
+        found.append(dependence(statement, found, kernel.reduced_dims))
+    return tuple(found)

@@ -1,0 +1,315 @@
+"""The rules of docs/program.md that a program must keep; the library has the same ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NoReturn
+
+from onnxfuse.custom_ops.primitives import PRIMITIVES, Primitive
+from onnxfuse.custom_ops.program import (
+    Apply,
+    Const,
+    Entry,
+    Input,
+    Kernel,
+    Map,
+    Output,
+    Program,
+    dependence,
+    statement_type,
+)
+from onnxfuse.custom_ops.types import TYPES, VALUE_TYPES, value_type
+from onnxfuse.errors import ProgramError
+
+__all__ = ["MAX_TEXT", "verify"]
+
+MAX_TEXT = 64 * 1024
+MAX_KERNELS = 16
+MAX_RANK = 8
+MAX_STATEMENTS = 1024
+MAX_TENSORS = 64
+MAX_MAGNITUDE = 2**48 - 1
+
+
+def verify(program: Program) -> None:
+    """Checks all rules.
+
+    Raises:
+        ProgramError: naming the line of the program's text, what is wrong there and what would be right.
+    """
+    if not program.kernels:
+        raise ProgramError("line 2: expected a kernel, which starts with 'space'")
+    if len(program.kernels) > MAX_KERNELS:
+        raise ProgramError(f"{len(program.kernels)} kernels; a program may have {MAX_KERNELS}")
+    if len(program.text().encode()) > MAX_TEXT:
+        raise ProgramError(f"the program is longer than {MAX_TEXT} bytes")
+    stores = _Stores()
+    inputs = _Tensors("input")
+    outputs = _Tensors("output")
+    line = 2
+    for kernel in program.kernels:
+        _KernelCheck(kernel, line, inputs, outputs, stores).run()
+        line += 1 + len(kernel.statements) + len(kernel.outputs)
+    inputs.check_numbering()
+    outputs.check_numbering()
+    stores.check_covered()
+
+
+def _fail(line: int, message: str) -> NoReturn:
+    raise ProgramError(f"line {line}: {message}")
+
+
+class _Tensors:
+    """The node's inputs or outputs: one type and one rank for each number, no gaps."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.known: dict[int, tuple[str, int, int]] = {}
+
+    def add(self, line: int, tensor: int, type_: str, rank: int) -> None:
+        if not 0 <= tensor < MAX_TENSORS:
+            _fail(line, f"{self.kind} {tensor}: a program may have {MAX_TENSORS} {self.kind}s, numbered from 0")
+        if type_ not in TYPES:
+            _fail(line, f"unknown type {type_!r}; expected one of {' '.join(TYPES)}")
+        known_type, known_rank, first = self.known.setdefault(tensor, (type_, rank, line))
+        if (known_type, known_rank) != (type_, rank):
+            _fail(
+                line,
+                f"{self.kind} {tensor} is {known_type} of rank {known_rank} on line {first}, "
+                f"here {type_} of rank {rank}",
+            )
+
+    def check_numbering(self) -> None:
+        for place, tensor in enumerate(sorted(self.known)):
+            if place != tensor:
+                line = self.known[tensor][2]
+                _fail(line, f"{self.kind}s are numbered without gaps: {self.kind} {place} is missing")
+
+
+class _KernelCheck:
+    def __init__(self, kernel: Kernel, line: int, inputs: _Tensors, outputs: _Tensors, stores: _Stores) -> None:
+        self.kernel = kernel
+        self.line = line
+        self.inputs = inputs
+        self.outputs = outputs
+        self.stores = stores
+        self.depends: list[frozenset[int]] = []
+
+    def fail(self, message: str) -> NoReturn:
+        _fail(self.line, message)
+
+    def run(self) -> None:
+        self.space()
+        for number, statement in enumerate(self.kernel.statements):
+            self.line += 1
+            if isinstance(statement, Input):
+                self.inputs.add(self.line, statement.tensor, statement.type, len(statement.map))
+                self.map(statement.map)
+                for entry in statement.map:
+                    if entry.extent is not None:
+                        self.fail(f"map entry '{entry}': an input's map has no extents, the tensor shows them")
+            elif isinstance(statement, Const):
+                if statement.type not in VALUE_TYPES:
+                    self.fail(f"no constant has type {statement.type!r}; expected one of {' '.join(VALUE_TYPES)}")
+            else:
+                self.apply(number, statement)
+            self.depends.append(dependence(statement, self.depends, self.kernel.reduced_dims))
+        if not self.kernel.outputs:
+            self.fail("the kernel has no output")
+        for output in self.kernel.outputs:
+            self.line += 1
+            self.output(output)
+
+    def space(self) -> None:
+        kernel = self.kernel
+        if kernel.rank > MAX_RANK:
+            self.fail(f"{kernel.rank} dimensions; a space may have {MAX_RANK}")
+        if len(kernel.statements) > MAX_STATEMENTS:
+            self.fail(f"{len(kernel.statements)} statements; a kernel may have {MAX_STATEMENTS}")
+        if not (0 <= kernel.outer and 0 <= kernel.reduced and kernel.outer + kernel.reduced <= kernel.rank):
+            self.fail(f"reduced dimensions {kernel.outer} to {kernel.outer + kernel.reduced} are not in the space")
+        if not kernel.reduced and kernel.outer != kernel.rank:
+            self.fail(f"nothing is reduced, so all {kernel.rank} dimensions are outer ones, not {kernel.outer}")
+        shown = {e.plain for s in kernel.statements if isinstance(s, Input) for e in s.map}
+        for k, extent in enumerate(kernel.extents):
+            if extent is None and k not in shown:
+                self.fail(f"d{k} has no extent and stands alone in no input's map; write 'd{k}=N' or read it plainly")
+            if extent is not None:
+                self.magnitude(extent, f"the extent of d{k}", 0)
+
+    def magnitude(self, number: int, what: str, lowest: int = -MAX_MAGNITUDE) -> None:
+        if not lowest <= number <= MAX_MAGNITUDE:
+            self.fail(f"{what} is {number}; it must be from {lowest} to 2^48-1")
+
+    def map(self, map_: Map) -> None:
+        for entry in map_:
+            for k, scale in entry.terms:
+                if not 0 <= k < self.kernel.rank:
+                    self.fail(f"map entry '{entry}': the space has no d{k}, its rank is {self.kernel.rank}")
+                if scale == 0:
+                    self.fail(f"map entry '{entry}': a coefficient may not be 0; leave the term out")
+                self.magnitude(scale, f"map entry '{entry}': a coefficient")
+            dims = [k for k, _ in entry.terms]
+            if dims != sorted(set(dims)):
+                self.fail(f"map entry '{entry}': each dimension once, in their order")
+            self.magnitude(entry.offset, f"map entry '{entry}': the number added", 0)
+            if entry.extent is not None:
+                self.magnitude(entry.extent, f"map entry '{entry}': the extent", 0)
+
+    def apply(self, number: int, apply: Apply) -> None:
+        primitive = PRIMITIVES.get(apply.op)
+        if primitive is None and apply.op != "cast":
+            self.fail(f"unknown operation {apply.op!r}; the table is onnxfuse/custom_ops/primitives.toml")
+        arity = primitive.arity if primitive else 1
+        if len(apply.operands) != arity:
+            self.fail(f"{apply.op} takes {arity} operands, found {len(apply.operands)}")
+        for operand in apply.operands:
+            if not 0 <= operand < number:
+                self.fail(f"%{operand} is not an earlier value of this kernel")
+        types = [statement_type(self.kernel.statements[operand]) for operand in apply.operands]
+        if apply.type not in VALUE_TYPES:
+            self.fail(f"no value has type {apply.type!r}; expected one of {' '.join(VALUE_TYPES)}")
+        if primitive is None:
+            if types[0] == apply.type:
+                self.fail(f"cast to the type that %{apply.operands[0]} has; use the value itself")
+        else:
+            self.operand_types(apply, primitive, types)
+
+    def operand_types(self, apply: Apply, primitive: Primitive, types: list[str]) -> None:
+        if apply.op == "where":
+            if types[0] != "bool":
+                self.fail(f"the condition of where must be bool, %{apply.operands[0]} is {types[0]}")
+            types = types[1:]
+        if len(set(types)) != 1:
+            self.fail(f"the operands of {apply.op} must have one type, found {' and '.join(types)}")
+        if types[0] not in primitive.types:
+            self.fail(f"{apply.op} has no operands of type {types[0]}; expected one of {' '.join(primitive.types)}")
+        if apply.type != primitive.result_type(types[0]):
+            self.fail(f"{apply.op} of {types[0]} gives {primitive.result_type(types[0])}, not {apply.type}")
+        if primitive.reduces:
+            if not self.kernel.reduced:
+                self.fail(f"{apply.op} in a space that reduces nothing; write bars around the reduced dimensions")
+            if not self.depends[apply.operands[0]] & self.kernel.reduced_dims:
+                self.fail(
+                    f"the operand of {apply.op} must depend on a reduced dimension, %{apply.operands[0]} does not"
+                )
+
+    def output(self, output: Output) -> None:
+        kernel = self.kernel
+        self.outputs.add(self.line, output.tensor, output.type, len(output.map))
+        self.map(output.map)
+        if not 0 <= output.value < len(kernel.statements):
+            self.fail(f"%{output.value} is not a value of this kernel")
+        found = statement_type(kernel.statements[output.value])
+        if found != value_type(output.type):
+            self.fail(f"an output of type {output.type} stores a {value_type(output.type)}, %{output.value} is {found}")
+        dims = [k for entry in output.map for k, _ in entry.terms]
+        if missing := self.depends[output.value] - set(dims):
+            self.fail(f"%{output.value} depends on {_names(missing)}, which must stand in the output's map")
+        for k in dims:
+            if dims.count(k) > 1:
+                self.fail(f"d{k} stands twice in the output's map")
+        axes = []
+        for entry in output.map:
+            if entry.extent is None and entry.plain is None and entry.terms + (entry.offset,) != (0,):
+                self.fail(f"map entry '{entry}': the extent must be written, as in '{entry}:64'")
+            natural = kernel.extents[entry.plain] if entry.plain is not None else None if entry.terms else 1
+            if entry.extent is not None and entry.extent == natural and entry.offset == 0:
+                self.fail(f"map entry '{entry}': the extent is that of the entry itself; leave it out")
+            self.injective(entry)
+            axes.append(_axis(kernel, entry, natural))
+            if not axes[-1].inside():
+                self.fail(f"map entry '{entry}': indices go from {axes[-1].low} to {axes[-1].high}, out of the extent")
+        points = (
+            math.prod(kernel.extents[k] or 0 for k in dims)
+            if all(kernel.extents[k] is not None for k in dims)
+            else None
+        )
+        self.stores.add(self.line, output.tensor, axes, points)
+
+    def injective(self, entry: Entry) -> None:
+        reach: int | None = 0
+        for k, scale in sorted(entry.terms, key=lambda term: abs(term[1])):
+            if reach is None or abs(scale) <= reach:
+                self.fail(
+                    f"map entry '{entry}': two points may store to one element; each coefficient must be larger "
+                    "than the smaller ones, times their known extents less one, can sum up to"
+                )
+            extent = self.kernel.extents[k]
+            reach = None if extent is None else reach + abs(scale) * max(extent - 1, 0)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Indices that an output stores along one dimension of its tensor; None is what is known at run time only."""
+
+    extent: int | None
+    low: int | None
+    high: int | None
+    offset: int
+    scales: tuple[int, ...]
+
+    def inside(self) -> bool:
+        below = self.low is not None and self.low < 0
+        above = self.high is not None and self.extent is not None and self.high >= self.extent
+        return not (below or above)
+
+    def apart(self, other: _Axis) -> bool:
+        """True where it is certain that the two share no index."""
+        for a, b in ((self, other), (other, self)):
+            if a.high is not None and b.low is not None and a.high < b.low:
+                return True
+        step = math.gcd(*self.scales, *other.scales)
+        difference = self.offset - other.offset
+        return difference % step != 0 if step else difference != 0
+
+
+def _axis(kernel: Kernel, entry: Entry, natural: int | None) -> _Axis:
+    low: int | None = entry.offset
+    high: int | None = entry.offset
+    for k, scale in entry.terms:
+        extent = kernel.extents[k]
+        reach = None if extent is None else scale * max(extent - 1, 0)
+        if scale < 0:
+            low = None if low is None or reach is None else low + reach
+        else:
+            high = None if high is None or reach is None else high + reach
+    extent = natural if entry.extent is None else entry.extent
+    return _Axis(extent, low, high, entry.offset, tuple(scale for _, scale in entry.terms))
+
+
+class _Stores:
+    """What each output tensor's elements are stored by: every element once."""
+
+    def __init__(self) -> None:
+        self.parts: dict[int, list[tuple[int, list[_Axis], int | None]]] = {}
+
+    def add(self, line: int, tensor: int, axes: list[_Axis], points: int | None) -> None:
+        parts = self.parts.setdefault(tensor, [])
+        for other_line, other, _ in parts:
+            for place, (a, b) in enumerate(zip(axes, other, strict=True)):
+                if a.extent is not None and b.extent is not None and a.extent != b.extent:
+                    _fail(
+                        line,
+                        f"dimension {place} of output {tensor} has extent {b.extent} on line {other_line}, "
+                        f"here {a.extent}",
+                    )
+            if not any(a.apart(b) for a, b in zip(axes, other, strict=True)):
+                _fail(line, f"output {tensor} may store to elements that line {other_line} stores to as well")
+        parts.append((line, axes, points))
+
+    def check_covered(self) -> None:
+        for tensor, parts in self.parts.items():
+            extents = [axis.extent for axis in parts[0][1]]
+            points = [points for _, _, points in parts]
+            if None in extents or None in points:
+                continue  # known at run time only
+            elements = math.prod(extent for extent in extents if extent is not None)
+            stored = sum(count for count in points if count is not None)
+            if stored != elements:
+                _fail(parts[-1][0], f"output {tensor} has {elements} elements, of which {stored} are stored")
+
+
+def _names(dims: frozenset[int]) -> str:
+    return " and ".join(f"d{k}" for k in sorted(dims))
