@@ -10,7 +10,8 @@ namespace onnxfuse {
 
 using Shape = std::vector<int64_t>;
 
-// Element index of a point = offset + sum over the space dimensions of stride[d] * index[d].
+// Element index of a point = offset + sum over the space dimensions of stride[d] * index[d]. An output's stride is 0
+// only where its map lacks the dimension (store at index 0 only) or the extent is 1 or 0.
 struct Access {
   int64_t offset = 0;
   std::vector<int64_t> strides;  // one for each dimension of the space; 0: broadcast
@@ -20,7 +21,10 @@ struct BoundKernel {
   std::vector<int64_t> extents;   // of the space's dimensions
   std::vector<Access> inputs;     // one for each statement; empty strides for those that are no inputs
   std::vector<Access> outputs;    // one for each of the kernel's outputs
-  int64_t points() const;         // product of all extents
+
+  // Product of all extents. 0 where a reduced dimension has extent 0, although such a kernel still stores its rows'
+  // values (the sum of nothing).
+  int64_t points() const;
 };
 
 struct BoundProgram {

@@ -1,0 +1,215 @@
+#include "binding.h"
+
+#include <algorithm>
+#include <string>
+
+#include "limits.h"
+
+namespace onnxfuse {
+namespace {
+
+__extension__ typedef __int128 Wide;  // holds every sum of products of a map's coefficients and extents
+
+[[noreturn]] void fail(const std::string& message) { throw ProgramError(message); }
+
+// Product of the extents, at most kMaxElements; 0 where one of them is 0.
+int64_t product(const std::vector<int64_t>& extents, const std::string& what) {
+  if (std::find(extents.begin(), extents.end(), 0) != extents.end()) return 0;
+  Wide result = 1;
+  for (const int64_t extent : extents) {
+    result *= extent;
+    if (result > kMaxElements) fail(what + " has more than 2^62 elements");
+  }
+  return static_cast<int64_t>(result);
+}
+
+std::string extent_text(int d, int64_t extent) { return "d" + std::to_string(d) + "=" + std::to_string(extent); }
+
+// Row-major strides, in elements.
+std::vector<int64_t> strides_of(const Shape& shape) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * std::max<int64_t>(shape[i], 1);
+  return strides;
+}
+
+std::vector<int64_t> resolve_extents(const Kernel& kernel, const std::vector<Shape>& shapes) {
+  constexpr int64_t kUnknown = -1;
+  const Space& space = kernel.space;
+  std::vector<int64_t> extents;
+  for (const auto& extent : space.extents) extents.push_back(extent.value_or(kUnknown));
+  for (const Statement& s : kernel.statements) {
+    for (size_t i = 0; s.op == Op::input && i < s.map.size(); ++i) {
+      const int d = s.map[i].plain_dim();
+      if (d < 0) continue;
+      const int64_t shown = shapes[static_cast<size_t>(s.tensor)][i];
+      int64_t& extent = extents[static_cast<size_t>(d)];
+      const bool open = extent == kUnknown || (extent == 1 && !space.extents[static_cast<size_t>(d)]);
+      if (open) {
+        extent = shown;
+      } else if (shown != 1 && shown != extent) {
+        fail("input " + std::to_string(s.tensor) + " has extent " + std::to_string(shown) + " in dimension " +
+             std::to_string(i) + ", where the program has " + extent_text(d, extent));
+      }
+    }
+  }
+  return extents;
+}
+
+class KernelBinder {
+ public:
+  KernelBinder(const Space& space, std::vector<int64_t> extents) : space_(space), extents_(std::move(extents)) {}
+
+  // Where each point finds its element in a tensor of the shape. A plain index into a dimension of extent 1 broadcasts.
+  // A map with a dimension of extent 0 is never used, so all is 0.
+  Access access(const IndexMap& map, const Shape& shape, const std::string& what) const {
+    product(shape, what);
+    Access result;
+    result.strides.assign(extents_.size(), 0);
+    const std::vector<bool> used = dims_of(map);
+    for (size_t d = 0; d < extents_.size(); ++d)
+      if (used[d] && extents_[d] == 0) return result;
+    const std::vector<int64_t> strides = strides_of(shape);
+    for (size_t i = 0; i < map.size(); ++i) {
+      if (map[i].plain_dim() >= 0 && shape[i] == 1) continue;
+      check_range(map[i], shape[i], i, what);
+      result.offset += map[i].offset * strides[i];
+      for (const AffineTerm& term : map[i].terms)
+        if (extents_[dim(term)] > 1) result.strides[dim(term)] += term.scale * strides[i];
+    }
+    return result;
+  }
+
+  // The number of elements that an output stores: none where it would store at index 0 of a dimension of extent 0
+  // (except a reduced one: the value of a row is there all the same). Throws where two points could store to the same
+  // one: the map's entries must determine the point, each the dimensions that the others leave open.
+  Wide stored(const IndexMap& map, const std::string& what) const {
+    const std::vector<bool> in_map = dims_of(map);
+    Wide count = 1;
+    for (size_t d = 0; d < extents_.size(); ++d) {
+      const bool reduced = (space_.reduced_mask() >> d & 1) != 0;
+      if (in_map[d] || (extents_[d] == 0 && !reduced)) count *= extents_[d];
+    }
+    if (count == 0) return 0;
+    std::vector<bool> open = in_map;
+    for (size_t d = 0; d < extents_.size(); ++d)
+      if (extents_[d] <= 1) open[d] = false;
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const MapEntry& entry : map) changed = close(entry, open) || changed;
+    }
+    if (std::find(open.begin(), open.end(), true) != open.end())
+      fail(what + ": different points could store to the same element");
+    return count;
+  }
+
+  const std::vector<int64_t>& extents() const { return extents_; }
+
+ private:
+  static size_t dim(const AffineTerm& term) { return static_cast<size_t>(term.dim); }
+
+  std::vector<bool> dims_of(const IndexMap& map) const {
+    std::vector<bool> dims(extents_.size(), false);
+    for (const MapEntry& entry : map)
+      for (const AffineTerm& term : entry.terms) dims[dim(term)] = true;
+    return dims;
+  }
+
+  void check_range(const MapEntry& entry, int64_t extent, size_t position, const std::string& what) const {
+    Wide low = entry.offset;
+    Wide high = entry.offset;
+    for (const AffineTerm& term : entry.terms) {
+      const Wide last = static_cast<Wide>(term.scale) * (extents_[dim(term)] - 1);
+      (last < 0 ? low : high) += last;
+    }
+    if (low < 0 || high >= extent)
+      fail(what + " has extent " + std::to_string(extent) + " in dimension " + std::to_string(position) +
+           ", and the program's index leaves it (" + std::to_string(static_cast<int64_t>(low < 0 ? low : high)) + ")");
+  }
+
+  // Closes the open dimensions of an entry where its value determines them: in ascending order, each factor must be
+  // larger than all that the smaller terms can add up to. True where that closed any.
+  bool close(const MapEntry& entry, std::vector<bool>& open) const {
+    std::vector<AffineTerm> terms;
+    for (const AffineTerm& term : entry.terms)
+      if (open[dim(term)]) terms.push_back(term);
+    const auto size = [](const AffineTerm& term) { return term.scale < 0 ? -term.scale : term.scale; };
+    std::sort(terms.begin(), terms.end(), [&](const auto& a, const auto& b) { return size(a) < size(b); });
+    Wide span = 0;
+    for (const AffineTerm& term : terms) {
+      if (size(term) <= span) return false;
+      span += static_cast<Wide>(size(term)) * (extents_[dim(term)] - 1);
+    }
+    for (const AffineTerm& term : terms) open[dim(term)] = false;
+    return !terms.empty();
+  }
+
+  const Space& space_;
+  std::vector<int64_t> extents_;
+};
+
+Shape output_shape(const IndexMap& map, const std::vector<int64_t>& extents) {
+  Shape shape;
+  for (const MapEntry& entry : map) {
+    const int d = entry.plain_dim();
+    shape.push_back(entry.extent ? *entry.extent : d >= 0 ? extents[static_cast<size_t>(d)] : 1);
+  }
+  return shape;
+}
+
+std::string tensor_name(const char* kind, int number) { return std::string(kind) + " " + std::to_string(number); }
+
+void check_inputs(const Program& program, const std::vector<Shape>& shapes) {
+  if (shapes.size() != program.inputs.size())
+    fail("the program has " + std::to_string(program.inputs.size()) + " inputs, the node " +
+         std::to_string(shapes.size()));
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const std::string name = tensor_name("input", static_cast<int>(i));
+    if (shapes[i].size() != static_cast<size_t>(program.inputs[i].rank))
+      fail(name + " has rank " + std::to_string(shapes[i].size()) + "; the program reads it with rank " +
+           std::to_string(program.inputs[i].rank));
+    for (const int64_t extent : shapes[i])
+      if (extent < 0 || extent > kMaxExtent) fail(name + " has an extent of " + std::to_string(extent));
+  }
+}
+
+}  // namespace
+
+int64_t BoundKernel::points() const { return product(extents, "the space of a kernel"); }
+
+BoundProgram bind(const Program& program, const std::vector<Shape>& input_shapes) {
+  check_inputs(program, input_shapes);
+  BoundProgram bound;
+  bound.output_shapes.resize(program.outputs.size());
+  std::vector<Wide> stored(program.outputs.size(), 0);
+  std::vector<bool> seen(program.outputs.size(), false);
+  for (const Kernel& kernel : program.kernels) {
+    const KernelBinder binder(kernel.space, resolve_extents(kernel, input_shapes));
+    BoundKernel result;
+    result.extents = binder.extents();
+    result.points();  // throws where the space is too large
+    for (const Statement& s : kernel.statements) {
+      result.inputs.emplace_back();
+      if (s.op != Op::input) continue;
+      result.inputs.back() =
+          binder.access(s.map, input_shapes[static_cast<size_t>(s.tensor)], tensor_name("input", s.tensor));
+    }
+    for (const Output& o : kernel.outputs) {
+      const size_t tensor = static_cast<size_t>(o.tensor);
+      const std::string name = tensor_name("output", o.tensor);
+      const Shape shape = output_shape(o.map, result.extents);
+      if (seen[tensor] && shape != bound.output_shapes[tensor])
+        fail(name + " has different shapes in different lines of the program");
+      seen[tensor] = true;
+      bound.output_shapes[tensor] = shape;
+      result.outputs.push_back(binder.access(o.map, shape, name));
+      stored[tensor] += binder.stored(o.map, name);
+    }
+    bound.kernels.push_back(std::move(result));
+  }
+  for (size_t i = 0; i < stored.size(); ++i)
+    if (stored[i] < product(bound.output_shapes[i], "an output"))
+      fail(tensor_name("output", static_cast<int>(i)) + " is not filled: the program stores too few elements");
+  return bound;
+}
+
+}  // namespace onnxfuse

@@ -1,0 +1,174 @@
+#include "verify.h"
+
+#include <string>
+
+#include "limits.h"
+#include "scanner.h"
+#include "table.h"
+
+namespace onnxfuse {
+namespace {
+
+std::string value_name(int value) { return "%" + std::to_string(value); }
+
+std::string type_list(uint32_t mask) {
+  std::string list;
+  for (unsigned t = 0; t <= static_cast<unsigned>(Type::boolean); ++t)
+    if (mask >> t & 1) list += (list.empty() ? "" : " ") + std::string(type_name(static_cast<Type>(t)));
+  return list;
+}
+
+std::string dim_list(uint32_t dims) {
+  std::string list;
+  for (int d = 0; d < kMaxDims; ++d)
+    if (dims >> d & 1) list += (list.empty() ? "d" : ", d") + std::to_string(d);
+  return list;
+}
+
+// The dimensions in a map; each must be one of the space.
+uint32_t map_dims(const IndexMap& map, const Space& space, int line) {
+  uint32_t dims = 0;
+  for (const MapEntry& entry : map) {
+    for (const AffineTerm& term : entry.terms) {
+      if (term.dim >= space.rank())
+        fail_at_line(line, "d" + std::to_string(term.dim) + " is no dimension of this kernel's space, which has " +
+                               std::to_string(space.rank()));
+      dims |= 1u << term.dim;
+    }
+  }
+  return dims;
+}
+
+// Checks one use of the node's tensor against the others.
+void use_tensor(std::vector<TensorInfo>& tensors, std::vector<bool>& used, int tensor, Type type, size_t rank, int line,
+                const char* kind) {
+  const size_t index = static_cast<size_t>(tensor);
+  if (used.size() <= index) {
+    used.resize(index + 1, false);
+    tensors.resize(index + 1);
+  }
+  TensorInfo& info = tensors[index];
+  const int signed_rank = static_cast<int>(rank);
+  if (used[index] && (info.type != type || info.rank != signed_rank))
+    fail_at_line(line, std::string(kind) + " " + std::to_string(tensor) + " is " + type_name(type) + " of rank " +
+                           std::to_string(rank) + " here, but " + type_name(info.type) + " of rank " +
+                           std::to_string(info.rank) + " before");
+  used[index] = true;
+  info = {type, signed_rank};
+}
+
+void require_no_gaps(const std::vector<bool>& used, const char* kind) {
+  for (size_t i = 0; i < used.size(); ++i)
+    if (!used[i])
+      throw ProgramError(std::string("program: ") + kind + " " + std::to_string(i) + " is missing; " + kind +
+                         "s are numbered without gaps");
+}
+
+class KernelVerifier {
+ public:
+  explicit KernelVerifier(Kernel& kernel) : kernel_(kernel) {}
+
+  void statement(Statement& s, int line) {
+    if (s.op == Op::input) return input(s, line);
+    if (s.op == Op::constant) return;
+    types(s, line);
+    for (int i = 0; i < s.operand_count; ++i) s.dims |= operand(s, i).dims;
+    if (!is_reduction(s.op)) return;
+    const uint32_t reduced = kernel_.space.reduced_mask();
+    if ((s.dims & reduced) == 0)
+      fail_at_line(line, std::string(op_name(s.op)) + " needs an operand that depends on a reduced dimension; " +
+                             value_name(s.operands[0]) + " does not");
+    s.dims &= ~reduced;
+  }
+
+  void output(const Output& o, int line) const {
+    const Statement& value = kernel_.statements[static_cast<size_t>(o.value)];
+    const bool rounds = value.type == Type::f32 && is_16bit_float(o.storage);
+    if (value.type != o.storage && !rounds)
+      fail_at_line(line, value_name(o.value) + " is " + type_name(value.type) + " and cannot be stored as " +
+                             type_name(o.storage) + " without a cast");
+    const uint32_t missing = value.dims & ~map_dims(o.map, kernel_.space, line);
+    if (missing != 0)
+      fail_at_line(line, value_name(o.value) + " depends on " + dim_list(missing) + ", which the output's map lacks");
+    for (const MapEntry& entry : o.map) {
+      const bool readable = entry.plain_dim() >= 0 || (entry.terms.empty() && entry.offset == 0);
+      if (!readable && !entry.extent)
+        fail_at_line(line, "an index of an output other than 0 or a plain dimension needs ':' and its extent");
+      if (readable && entry.extent)
+        fail_at_line(line, "the extent of an output's index that is 0 or a plain dimension is not written");
+    }
+  }
+
+  void extents(int line) const {
+    for (int d = 0; d < kernel_.space.rank(); ++d)
+      if (!kernel_.space.extents[static_cast<size_t>(d)] && (plain_ >> d & 1) == 0)
+        fail_at_line(line, "the extent of d" + std::to_string(d) + " is not known: write d" + std::to_string(d) +
+                               "=N, or let an input have it alone in its map");
+  }
+
+ private:
+  const Statement& operand(const Statement& s, int i) const {
+    return kernel_.statements[static_cast<size_t>(s.operands[i])];
+  }
+
+  void input(Statement& s, int line) {
+    s.dims = map_dims(s.map, kernel_.space, line);
+    for (const MapEntry& entry : s.map) {
+      if (entry.extent) fail_at_line(line, "an extent (':' and a number) stands in the map of an output only");
+      if (entry.plain_dim() >= 0) plain_ |= 1u << entry.plain_dim();
+    }
+  }
+
+  void types(const Statement& s, int line) const {
+    const OpInfo& info = op_info(s.op);
+    const std::string name = info.name;
+    if (is_16bit_float(s.type))
+      fail_at_line(line, std::string("a value cannot be ") + type_name(s.type) + ", a type of tensors only; " +
+                             "compute in f32 and use round_" + type_name(s.type) + " to round");
+    const int first = s.op == Op::op_where ? 1 : 0;
+    if (first == 1 && operand(s, 0).type != Type::boolean)
+      fail_at_line(line, "the first operand of where must be bool; " + value_name(s.operands[0]) + " is " +
+                             type_name(operand(s, 0).type));
+    const Type type = operand(s, first).type;
+    if ((info.types & type_bit(type)) == 0)
+      fail_at_line(line, name + " takes " + type_list(info.types) + "; " + value_name(s.operands[first]) + " is " +
+                             type_name(type));
+    for (int i = first + 1; i < s.operand_count; ++i)
+      if (operand(s, i).type != type)
+        fail_at_line(line, name + " needs operands of one type; " + value_name(s.operands[first]) + " is " +
+                               type_name(type) + " and " + value_name(s.operands[i]) + " is " +
+                               type_name(operand(s, i).type));
+    const Type result = info.result_bool ? Type::boolean : type;
+    if (s.op != Op::cast && s.type != result)
+      fail_at_line(line,
+                   name + " of " + type_name(type) + " gives " + type_name(result) + ", not " + type_name(s.type));
+  }
+
+  Kernel& kernel_;
+  uint32_t plain_ = 0;  // dimensions that stand alone in the map of an input
+};
+
+}  // namespace
+
+void verify(Program& program, const ProgramLines& lines) {
+  std::vector<bool> inputs;
+  std::vector<bool> outputs;
+  for (size_t k = 0; k < program.kernels.size(); ++k) {
+    Kernel& kernel = program.kernels[k];
+    KernelVerifier verifier(kernel);
+    int line = lines[k].space;
+    for (Statement& s : kernel.statements) {
+      verifier.statement(s, ++line);
+      if (s.op == Op::input) use_tensor(program.inputs, inputs, s.tensor, s.storage, s.map.size(), line, "input");
+    }
+    for (const Output& o : kernel.outputs) {
+      verifier.output(o, ++line);
+      use_tensor(program.outputs, outputs, o.tensor, o.storage, o.map.size(), line, "output");
+    }
+    verifier.extents(lines[k].space);
+  }
+  require_no_gaps(inputs, "input");
+  require_no_gaps(outputs, "output");
+}
+
+}  // namespace onnxfuse
