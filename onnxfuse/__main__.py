@@ -1,0 +1,5 @@
+"""`python -m onnxfuse` is the command `onnxfuse`."""
+
+from onnxfuse.cli import main
+
+main()

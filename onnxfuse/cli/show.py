@@ -1,0 +1,125 @@
+"""How reports and validations are printed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from onnxfuse.cli.console import human_bytes, line, table
+from onnxfuse.report import Fusion, Refusal, Report
+from onnxfuse.validate.compare import OutputComparison
+from onnxfuse.validate.validation import Validation
+
+__all__ = ["show_report", "show_validation"]
+
+_MOST_ROWS = 20
+_MOST_EXAMPLES = 3
+_WIDEST = 64
+
+
+def compact(operators: Iterable[str]) -> str:
+    """ "Mul x2 Add": each operator once, in order of first appearance, with its count."""
+    return " ".join(f"{name} x{count}" if count > 1 else name for name, count in Counter(operators).items())
+
+
+def _shorten(text: str, width: int = _WIDEST) -> str:
+    return text if len(text) <= width else text[: width - 3].rstrip() + "..."
+
+
+def _saved(fusions: Sequence[Fusion]) -> str:
+    known = [f.bytes_saved for f in fusions if f.bytes_saved is not None]
+    more = "+" if known and len(known) < len(fusions) else ""
+    return human_bytes(sum(known) if known else None) + more
+
+
+def show_report(report: Report, verbose: bool) -> None:
+    """Prints what was fused, by kind, and what was not, by reason; with `verbose` each fusion and each node."""
+    if report.fusions:
+        (_every_fusion if verbose else _kinds_of_fusion)(report.fusions)
+    if report.refusals:
+        (_every_refusal if verbose else _reasons)(report.refusals)
+    for note, count in Counter(n for f in report.fusions for n in f.notes).items():
+        line(f"note: {note}" + (f" ({count} nodes)" if count > 1 else ""), "yellow")
+    before, after = report.nodes_before, report.nodes_after
+    line(f"target {report.target}: {before} nodes -> {after}, of which {len(report.fusions)} fused", "bold")
+    line(f"each run saves {report.launches_saved} launches and {_saved(report.fusions)} of memory traffic")
+    if any(f.bytes_saved is None for f in report.fusions):
+        line("(memory traffic is counted where all shapes are static)")
+
+
+def _kinds_of_fusion(fusions: Sequence[Fusion]) -> None:
+    kinds: dict[tuple[str, str], list[Fusion]] = defaultdict(list)
+    for fusion in fusions:
+        kinds[fusion.op_type, compact(fusion.operators)].append(fusion)
+    ordered = sorted(kinds.items(), key=lambda kind: -len(kind[1]))
+    rows = [
+        (op, str(len(group)), _shorten(operators), str(sum(f.launches_saved for f in group)), _saved(group))
+        for (op, operators), group in ordered[:_MOST_ROWS]
+    ]
+    columns = ("fused node", "count", "source operators", "launches saved", "bytes saved")
+    table("Fused", columns, rows, right=(1, 3, 4))
+    if len(ordered) > _MOST_ROWS:
+        line(f"... and {len(ordered) - _MOST_ROWS} more kinds (--verbose shows each fusion)")
+
+
+def _every_fusion(fusions: Sequence[Fusion]) -> None:
+    rows = [
+        (f.op_type, f.name, compact(f.operators), ", ".join(f.nodes), f.graph, str(f.launches_saved), _saved([f]))
+        for f in fusions
+    ]
+    columns = ("fused node", "name", "source operators", "source nodes", "graph", "launches saved", "bytes saved")
+    table("Fused", columns, rows, right=(5, 6))
+
+
+def _reasons(refusals: Sequence[Refusal]) -> None:
+    reasons: dict[str, list[Refusal]] = defaultdict(list)
+    for refusal in refusals:
+        reasons[refusal.reason].append(refusal)
+    ordered = sorted(reasons.items(), key=lambda reason: -len(reason[1]))
+    rows = []
+    for reason, group in ordered[:_MOST_ROWS]:
+        examples = [f"{r.node} ({r.operator})" for r in group[:_MOST_EXAMPLES]]
+        rows.append((str(len(group)), reason, _shorten(", ".join(examples))))
+    table("Not fused", ("count", "reason", "examples"), rows, right=(0,))
+    if len(ordered) > _MOST_ROWS:
+        line(f"... and {len(ordered) - _MOST_ROWS} more reasons (--verbose shows all)")
+
+
+def _every_refusal(refusals: Sequence[Refusal]) -> None:
+    rows = [(r.node, r.operator, r.graph, r.reason) for r in refusals]
+    table("Not fused", ("node", "operator", "graph", "reason"), rows)
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2e}"
+
+
+def _cosine(value: float | None) -> str:
+    return "-" if value is None else f"{value:.9f}"
+
+
+def _row(c: OutputComparison) -> tuple[str, ...]:
+    shape = "x".join(map(str, c.shape)) or "scalar"
+    ulp = "-" if c.ulp is None else str(c.ulp) if c.ulp < 10**6 else f"{c.ulp:.1e}"
+    errors = (_figure(c.absolute), _figure(c.relative), ulp, _cosine(c.cosine), f"{100 * c.mismatches:.3g} %")
+    return (c.name, f"{c.dtype} {shape}", *errors, _figure(c.tolerance), c.verdict)
+
+
+def show_validation(result: Validation) -> None:
+    """Prints the inputs, a row for each output, its notes, and the verdict."""
+    seeds = f"seed {result.seeds[0]}" if len(result.seeds) == 1 else f"seeds {result.seeds[0]} to {result.seeds[-1]}"
+    given = ", ".join(f"{n} {t} {'x'.join(map(str, s)) or 'scalar'}" for n, t, s in result.inputs) or "none"
+    line(f"{result.provider}, {seeds}, inputs: {given}")
+    columns = ("output", "type", "max abs", "max rel", "max ulp", "cosine", "mismatch", "tolerance", "verdict")
+    table("Outputs", columns, [_row(c) for c in result.outputs], right=(2, 3, 4, 5, 6, 7))
+    for output in result.outputs:
+        if output.note:
+            line(f"{output.name}: {output.note}", "yellow")
+    for note in result.notes:
+        line(f"note: {note}", "yellow")
+    total = f"{len(result.outputs)} output" + ("s" if len(result.outputs) != 1 else "")
+    wrong = [c.name for c in result.outputs if not c.ok]
+    if wrong:
+        line(f"FAILED: {len(wrong)} of {total} not within tolerance: {_shorten(', '.join(wrong))}", "bold red")
+    else:
+        line(f"OK: {total} within tolerance", "bold green")

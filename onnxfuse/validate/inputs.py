@@ -1,0 +1,161 @@
+"""Random inputs for a model, that respect its types, its shapes and what its integers mean."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from onnxfuse.errors import OnnxfuseError
+from onnxfuse.validate.ranges import integer_range
+
+__all__ = ["DEFAULT_EXTENT", "InputSpec", "free_dimensions", "input_specs", "load_npz", "make_inputs"]
+
+DEFAULT_EXTENT = 2
+_MAX_ELEMENTS = 2**31
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """An input that a caller must give: dimensions are extents, or the names under which `dims` sets them.
+
+    `dims` is None where the model does not state the rank.
+    """
+
+    name: str
+    dtype: np.dtype[np.generic]
+    dims: tuple[int | str, ...] | None
+
+
+def input_specs(model: onnx.ModelProto) -> list[InputSpec]:
+    """The model's inputs that have no default value, in order. A dimension without a name is called `input.axis`.
+
+    Raises:
+        OnnxfuseError: an input is no tensor (a sequence, a map, an optional).
+    """
+    defaults = {t.name for t in model.graph.initializer} | {t.values.name for t in model.graph.sparse_initializer}
+    specs = []
+    for value in model.graph.input:
+        if value.name in defaults:
+            continue
+        if not value.type.HasField("tensor_type"):
+            kind = value.type.WhichOneof("value") or "value of no type"
+            raise OnnxfuseError(f"input {value.name!r} is a {kind.removesuffix('_type')}; only tensors can be made up")
+        tensor = value.type.tensor_type
+        try:
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        except KeyError:
+            raise OnnxfuseError(f"input {value.name!r} has an unknown element type ({tensor.elem_type})") from None
+        dims: list[int | str] = []
+        for axis, dim in enumerate(tensor.shape.dim):
+            static = dim.HasField("dim_value") and dim.dim_value >= 0
+            dims.append(dim.dim_value if static else dim.dim_param or f"{value.name}.{axis}")
+        specs.append(InputSpec(value.name, np.dtype(dtype), tuple(dims) if tensor.HasField("shape") else None))
+    return specs
+
+
+def free_dimensions(specs: list[InputSpec]) -> list[str]:
+    """The names of all dimensions that `dims` can set, in order, each once."""
+    return list(dict.fromkeys(d for s in specs for d in s.dims or () if isinstance(d, str)))
+
+
+def load_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file.
+
+    Raises:
+        OnnxfuseError: it cannot be read, or is no .npz of plain arrays.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if isinstance(file, np.ndarray):
+                raise OnnxfuseError(f"{os.fspath(path)} holds one array without a name; an .npz has names")
+            return {name: file[name] for name in file.files}
+    except OSError as error:
+        raise OnnxfuseError(f"cannot read {os.fspath(path)}: {error.strerror or error}") from error
+    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise OnnxfuseError(f"{os.fspath(path)} is not an .npz file of plain arrays: {error}") from error
+
+
+def make_inputs(
+    model: onnx.ModelProto,
+    dims: Mapping[str, int] | None = None,
+    given: Mapping[str, np.ndarray] | None = None,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """Inputs for one run, by name.
+
+    Floats are drawn from the standard normal distribution, booleans evenly, integers as `ranges.integer_range` says.
+
+    Args:
+        model: The model; the data of its initializers is not needed.
+        dims: Extents of free dimensions, by name; those left out are DEFAULT_EXTENT, or what `given` shows.
+        given: Arrays to use as they are.
+        seed: Equal seeds give equal inputs.
+
+    Raises:
+        OnnxfuseError: an unknown name in dims or given, an array of another type or shape, an input without a rank.
+    """
+    specs = input_specs(model)
+    given = dict(given or {})
+    sizes = _sizes(specs, dims or {}, given)
+    rng = np.random.default_rng(seed)
+    return {s.name: given[s.name] if s.name in given else _draw(model, s, sizes, rng) for s in specs}
+
+
+def _sizes(specs: list[InputSpec], dims: Mapping[str, int], given: Mapping[str, np.ndarray]) -> dict[str, int]:
+    free = free_dimensions(specs)
+    for name, size in dims.items():
+        if name not in free:
+            known = ", ".join(free) if free else "none: all its dimensions are fixed"
+            raise OnnxfuseError(f"the model has no free dimension {name!r}; it has {known}")
+        if size < 0:
+            raise OnnxfuseError(f"dimension {name!r} cannot be {size}")
+    names = {s.name: s for s in specs}
+    sizes = dict(dims)
+    for name, array in given.items():
+        if name not in names:
+            raise OnnxfuseError(f"the model has no input {name!r}; it has {', '.join(names) or 'none'}")
+        _check(names[name], array, sizes)
+    return {name: sizes.get(name, DEFAULT_EXTENT) for name in free}
+
+
+def _check(spec: InputSpec, array: np.ndarray, sizes: dict[str, int]) -> None:
+    """That the array fits the input; takes free dimensions from its shape."""
+    if array.dtype != spec.dtype and not (spec.dtype == object and array.dtype.kind in "US"):
+        raise OnnxfuseError(f"input {spec.name!r} is {spec.dtype}, the array given for it {array.dtype}")
+    if spec.dims is None:
+        return
+    if array.ndim != len(spec.dims):
+        raise OnnxfuseError(f"input {spec.name!r} has rank {len(spec.dims)}, the array given for it {array.ndim}")
+    for dim, extent in zip(spec.dims, array.shape, strict=True):
+        expected = sizes.setdefault(dim, extent) if isinstance(dim, str) else dim
+        if expected != extent:
+            shown = f"{dim} = {expected}" if isinstance(dim, str) else str(expected)
+            raise OnnxfuseError(f"input {spec.name!r}: the array given for it has extent {extent} where {shown} is due")
+
+
+def _draw(model: onnx.ModelProto, spec: InputSpec, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
+    if spec.dims is None:
+        raise OnnxfuseError(f"the model does not state the rank of input {spec.name!r}: give it in an .npz (--inputs)")
+    shape = tuple(sizes[d] if isinstance(d, str) else d for d in spec.dims)
+    if np.prod(shape, dtype=object) > _MAX_ELEMENTS:
+        raise OnnxfuseError(f"input {spec.name!r} would have the shape {shape}, too large to make up")
+    dtype = spec.dtype
+    if dtype == bool:
+        return np.asarray(rng.integers(0, 2, shape)).astype(bool)
+    if dtype == object:
+        return np.array([f"text {i}" for i in range(int(np.prod(shape)))], dtype=object).reshape(shape)
+    if dtype.kind == "c":
+        return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype)
+    if dtype.kind in "iu":
+        allowed = integer_range(model, spec.name, dtype)
+        if allowed.choices:
+            return np.asarray(rng.choice(np.array(allowed.choices), shape)).astype(dtype)
+        return np.asarray(rng.integers(allowed.low, allowed.high, shape)).astype(dtype)
+    if "mask" in spec.name.lower():
+        return np.asarray(rng.integers(0, 2, shape)).astype(dtype)
+    return np.asarray(rng.normal(size=shape)).astype(dtype)
