@@ -1,0 +1,74 @@
+# Everything from nothing: Python 3.11+, a C++17 compiler and make are all that a machine needs.
+#
+#   make demo    optimize, run, validate and time a published model
+#   make test    linters, type check and all tests
+#   make build   build the library inside the tree, for work on it
+#
+# What is tested. `demo` and `test` use the *installed* package: a wheel is built by `pip wheel` (which brings CMake and
+# Ninja itself), whenever a source changed, and goes into $(VENV). The folder onnxfuse/ here would hide it, so tests run
+# through the command `pytest`, which does not put the current folder on sys.path as `python -m pytest` does;
+# tests/conftest.py says at the start what is under test. To test the tree instead: `make build`, then
+# `PYTHONPATH=. $(VENV)/bin/pytest`.
+
+VENV ?= .venv
+PYTHON ?= python3
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check
+TORCH = torch==2.13.0
+
+WHEELS = build/wheels
+SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find cuda_ops onnxfuse -type f \
+             ! -name '*.so' ! -name '*.pyc' 2>/dev/null)
+CXX_FILES = $(shell find cuda_ops -name '*.h' -o -name '*.cc' -o -name '*.cuh')
+
+.PHONY: help demo test lint format exports build clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV)/.onnxfuse
+	$(BIN)/python scripts/demo.py
+
+test: lint exports
+	$(BIN)/pytest -q -n 2
+
+lint: $(VENV)/.tools
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+
+format: $(VENV)/.tools
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+# The library must show RegisterCustomOps to the process it is loaded into, and nothing else.
+exports: $(VENV)/.onnxfuse
+	$(BIN)/python scripts/check_exports.py "$$($(BIN)/onnxfuse library)"
+
+# The library where the Python package in the tree finds it (onnxfuse/custom_ops/), built incrementally.
+build: $(VENV)/.tools
+	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/tree -G Ninja -DONNXFUSE_WERROR=ON
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/tree
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(WHEELS)/.built: $(SOURCES) | $(BIN)/python
+	rm -rf $(WHEELS)
+	$(PIP) wheel -q --no-deps --wheel-dir $(WHEELS) .
+	touch $@
+
+$(VENV)/.onnxfuse: $(WHEELS)/.built
+	$(PIP) install -q --force-reinstall --no-deps $(WHEELS)/onnxfuse-*.whl
+	$(PIP) install -q "$$(ls $(WHEELS)/onnxfuse-*.whl)[cpu]"
+	touch $@
+
+$(VENV)/.tools: $(VENV)/.onnxfuse
+	$(PIP) install -q "$$(ls $(WHEELS)/onnxfuse-*.whl)[cpu,test]" "$(TORCH)"
+	touch $@
+
+clean:
+	rm -rf build dist demo $(VENV)/.onnxfuse $(VENV)/.tools onnxfuse/custom_ops/*.so
