@@ -18,9 +18,9 @@ struct Access {
 };
 
 struct BoundKernel {
-  std::vector<int64_t> extents;   // of the space's dimensions
-  std::vector<Access> inputs;     // one for each statement; empty strides for those that are no inputs
-  std::vector<Access> outputs;    // one for each of the kernel's outputs
+  std::vector<int64_t> extents;  // of the space's dimensions
+  std::vector<Access> inputs;    // one for each statement; empty strides for those that are no inputs
+  std::vector<Access> outputs;   // one for each of the kernel's outputs
 
   // Product of all extents. 0 where a reduced dimension has extent 0, although such a kernel still stores its rows'
   // values (the sum of nothing).

@@ -43,8 +43,8 @@ class Engine {
 std::unique_ptr<Engine> make_cpu_engine(std::shared_ptr<const Program> program);
 
 struct CudaOptions {
-  std::string nvrtc_path;   // session config "onnxfuse.nvrtc_path", else empty
-  std::string cache_dir;    // session config "onnxfuse.cache_dir", else empty: the default
+  std::string nvrtc_path;  // session config "onnxfuse.nvrtc_path", else empty
+  std::string cache_dir;   // session config "onnxfuse.cache_dir", else empty: the default
 };
 // True where the CUDA driver can be opened and has a device, and NVRTC can be found; else why says what to install.
 bool cuda_available(const CudaOptions& options, std::string* why);

@@ -46,14 +46,14 @@ struct Literal {
 
 struct Statement {
   Op op = Op::constant;
-  Type type = Type::f32;                // of the value: never f16 or bf16
+  Type type = Type::f32;  // of the value: never f16 or bf16
   int operands[3] = {-1, -1, -1};
   int operand_count = 0;
-  int tensor = -1;                      // input: number of the node's input
-  Type storage = Type::f32;             // input: type of the tensor's elements
-  IndexMap map;                         // input
-  Literal literal;                      // constant
-  uint32_t dims = 0;                    // set of the space dimensions that the value depends on
+  int tensor = -1;           // input: number of the node's input
+  Type storage = Type::f32;  // input: type of the tensor's elements
+  IndexMap map;              // input
+  Literal literal;           // constant
+  uint32_t dims = 0;         // set of the space dimensions that the value depends on
 };
 
 struct Output {
@@ -101,7 +101,7 @@ std::shared_ptr<const Program> parse_program(std::string_view text);
 
 const char* type_name(Type type);
 size_t type_size(Type type);
-bool is_float(Type type);    // f16, bf16, f32, f64
+bool is_float(Type type);  // f16, bf16, f32, f64
 bool is_16bit_float(Type type);
 bool is_reduction(Op op);
 const char* op_name(Op op);

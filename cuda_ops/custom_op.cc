@@ -1,0 +1,131 @@
+#include "custom_op.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "inference.h"
+#include "program_cache.h"
+
+namespace onnxfuse {
+namespace {
+
+const FusedOp& fused(const OrtCustomOp* op) { return *static_cast<const FusedOp*>(op); }
+
+std::string program_attribute(const Api& api, const OrtShapeInferContext* context) {
+  const OrtOpAttr* attribute = nullptr;
+  api.check(api.ShapeInferContext_GetAttribute(context, "program", &attribute));
+  if (attribute == nullptr) throw ProgramError("the node has no attribute 'program'");
+  // The first call says how much room the text and its terminator need; it fails for want of it.
+  size_t size = 0;
+  char none = 0;
+  if (OrtStatus* status = api.ReadOpAttr(attribute, ORT_OP_ATTR_STRING, &none, 0, &size)) api.ReleaseStatus(status);
+  if (size == 0) throw ProgramError("the attribute 'program' is not a string");
+  std::string text(size, '\0');
+  api.check(api.ReadOpAttr(attribute, ORT_OP_ATTR_STRING, text.data(), text.size(), &size));
+  text.resize(size - 1);
+  return text;
+}
+
+struct InferredInputs {
+  std::vector<Type> types;
+  std::vector<SymbolicShape> shapes;
+};
+
+InferredInputs read_inputs(const Api& api, const OrtShapeInferContext* context) {
+  size_t count = 0;
+  api.check(api.ShapeInferContext_GetInputCount(context, &count));
+  InferredInputs inputs;
+  for (size_t i = 0; i < count; ++i) {
+    OrtTensorTypeAndShapeInfo* info = nullptr;  // the context's own
+    api.check(api.ShapeInferContext_GetInputTypeShape(context, i, &info));
+    ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+    api.check(api.GetTensorElementType(info, &type));
+    inputs.types.push_back(type_from_ort(type, "input " + std::to_string(i)));
+    size_t rank = 0;
+    api.check(api.GetDimensionsCount(info, &rank));
+    std::vector<int64_t> extents(rank);
+    std::vector<const char*> names(rank, nullptr);
+    api.check(api.GetDimensions(info, extents.data(), rank));
+    api.check(api.GetSymbolicDimensions(info, names.data(), rank));
+    SymbolicShape shape(rank);
+    for (size_t d = 0; d < rank; ++d) {
+      const std::string name = names[d] == nullptr ? "" : names[d];
+      shape[d] = {name.empty() ? extents[d] : -1, name};
+    }
+    inputs.shapes.push_back(std::move(shape));
+  }
+  return inputs;
+}
+
+void write_output(const Api& api, const OrtShapeInferContext* context, size_t i, Type type,
+                  const SymbolicShape& shape) {
+  std::vector<int64_t> extents;
+  std::vector<const char*> names;
+  for (const Dim& dim : shape) {
+    extents.push_back(dim.extent);
+    names.push_back(dim.name.c_str());
+  }
+  OrtTensorTypeAndShapeInfo* info = nullptr;
+  api.check(api.CreateTensorTypeAndShapeInfo(&info));
+  const std::unique_ptr<OrtTensorTypeAndShapeInfo, void (*)(OrtTensorTypeAndShapeInfo*)> owned(
+      info, api.ReleaseTensorTypeAndShapeInfo);
+  api.check(api.SetTensorElementType(info, type_to_ort(type)));
+  api.check(api.SetDimensions(info, extents.data(), extents.size()));
+  api.check(api.SetSymbolicDimensions(info, names.data(), names.size()));
+  api.check(api.ShapeInferContext_SetOutputTypeShape(context, i, info));
+}
+
+OrtStatus* infer(const OrtCustomOp* op, OrtShapeInferContext* context) noexcept {
+  const Api& api = fused(op).api;
+  return guarded(api, [&] {
+    const std::shared_ptr<const Program> program = cached_program(program_attribute(api, context));
+    const InferredInputs inputs = read_inputs(api, context);
+    const std::vector<Type> types = actual_output_types(*program, inputs.types);
+    const std::vector<SymbolicShape> shapes = infer_shapes(*program, inputs.shapes);
+    for (size_t i = 0; i < types.size(); ++i) write_output(api, context, i, types[i], shapes[i]);
+  });
+}
+
+OrtStatus* create(const OrtCustomOp* op, const OrtApi*, const OrtKernelInfo* info, void** kernel) noexcept {
+  const FusedOp& self = fused(op);
+  return guarded(self.api, [&] { *kernel = new NodeKernel(self.api, info, self.provider, self.options); });
+}
+
+OrtStatus* compute(void* kernel, OrtKernelContext* context) noexcept {
+  NodeKernel& node = *static_cast<NodeKernel*>(kernel);
+  return guarded(node.api(), [&] { node.compute(context); });
+}
+
+}  // namespace
+
+FusedOp::FusedOp(const Api& a, const char* op_name, Provider p, CudaOptions o)
+    : OrtCustomOp{}, api(a), name(op_name), provider(p), options(std::move(o)) {
+  // The callbacks left null are those that have a successor here (CreateKernel), or that only some op types may have
+  // (GetMayInplace: a program may read its inputs through any index map after it has begun to store).
+  version = kOrtApiVersion;
+  GetName = [](const OrtCustomOp* op) { return fused(op).name; };
+  GetExecutionProviderType = [](const OrtCustomOp* op) -> const char* {
+    return fused(op).provider == Provider::cuda ? "CUDAExecutionProvider" : nullptr;
+  };
+  GetInputType = [](const OrtCustomOp*, size_t) { return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED; };
+  GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
+  GetOutputType = [](const OrtCustomOp*, size_t) { return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED; };
+  GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
+  KernelDestroy = [](void* kernel) { delete static_cast<NodeKernel*>(kernel); };
+  GetInputCharacteristic = [](const OrtCustomOp*, size_t) { return INPUT_OUTPUT_VARIADIC; };
+  GetOutputCharacteristic = [](const OrtCustomOp*, size_t) { return INPUT_OUTPUT_VARIADIC; };
+  GetInputMemoryType = [](const OrtCustomOp*, size_t) { return OrtMemTypeDefault; };
+  GetVariadicInputMinArity = [](const OrtCustomOp*) { return 1; };
+  GetVariadicInputHomogeneity = [](const OrtCustomOp*) { return 0; };
+  GetVariadicOutputMinArity = [](const OrtCustomOp*) { return 1; };
+  GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 0; };
+  CreateKernelV2 = create;
+  KernelComputeV2 = compute;
+  InferOutputShapeFn = infer;
+  GetStartVersion = [](const OrtCustomOp*) { return 1; };
+  GetEndVersion = [](const OrtCustomOp*) { return 1; };
+}
+
+}  // namespace onnxfuse

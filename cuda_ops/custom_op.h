@@ -1,0 +1,20 @@
+// A fused op as ONNX Runtime sees it: the table of callbacks.
+#pragma once
+
+#include "engine.h"
+#include "ort_api.h"
+#include "ort_kernel.h"
+
+namespace onnxfuse {
+
+// ONNX Runtime keeps the pointer for as long as any session lives that was registered with it.
+struct FusedOp : OrtCustomOp {
+  FusedOp(const Api& api, const char* name, Provider provider, CudaOptions options);
+
+  const Api& api;
+  const char* name;
+  Provider provider;
+  CudaOptions options;
+};
+
+}  // namespace onnxfuse

@@ -1,0 +1,96 @@
+#include "inference.h"
+
+#include <optional>
+
+namespace onnxfuse {
+namespace {
+
+// What the inputs say about one dimension of the space: they must agree, or be 1.
+class Extent {
+ public:
+  explicit Extent(std::optional<int64_t> fixed) : fixed_(fixed), extent_(fixed.value_or(1)) {}
+
+  // False where it contradicts what was seen before.
+  bool see(const Dim& dim) {
+    if (dim.extent < 0) {
+      if (!unknown_) {
+        name_ = dim.name;
+      } else if (name_ != dim.name) {
+        name_.clear();
+      }
+      unknown_ = true;
+      return true;
+    }
+    if (dim.extent == 1) return true;
+    if (fixed_ || extent_ != 1) return dim.extent == extent_;
+    extent_ = dim.extent;
+    return true;
+  }
+
+  // An extent other than 1 decides, since what is not known must equal it or be 1.
+  Dim dim() const { return fixed_ || extent_ != 1 || !unknown_ ? Dim{extent_, ""} : Dim{-1, name_}; }
+
+ private:
+  std::optional<int64_t> fixed_;
+  int64_t extent_;
+  bool unknown_ = false;
+  std::string name_;
+};
+
+bool rank_unknown(const Program& program, const std::vector<SymbolicShape>& inputs, size_t tensor) {
+  return inputs[tensor].empty() && program.inputs[tensor].rank > 0;
+}
+
+std::vector<Dim> infer_extents(const Program& program, const Kernel& kernel, const std::vector<SymbolicShape>& inputs) {
+  std::vector<Extent> extents;
+  for (const auto& fixed : kernel.space.extents) extents.emplace_back(fixed);
+  for (const Statement& s : kernel.statements) {
+    for (size_t i = 0; s.op == Op::input && i < s.map.size(); ++i) {
+      const int d = s.map[i].plain_dim();
+      if (d < 0) continue;
+      const size_t tensor = static_cast<size_t>(s.tensor);
+      const Dim dim = rank_unknown(program, inputs, tensor) ? Dim{} : inputs[tensor][i];
+      if (!extents[static_cast<size_t>(d)].see(dim))
+        throw ProgramError("input " + std::to_string(tensor) + " has extent " + std::to_string(dim.extent) +
+                           " in dimension " + std::to_string(i) + ", where the program has d" + std::to_string(d) +
+                           "=" + std::to_string(extents[static_cast<size_t>(d)].dim().extent));
+    }
+  }
+  std::vector<Dim> dims;
+  for (const Extent& extent : extents) dims.push_back(extent.dim());
+  return dims;
+}
+
+void check_ranks(const Program& program, const std::vector<SymbolicShape>& inputs) {
+  if (inputs.size() != program.inputs.size())
+    throw ProgramError("the program has " + std::to_string(program.inputs.size()) + " inputs, the node " +
+                       std::to_string(inputs.size()));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!rank_unknown(program, inputs, i) && inputs[i].size() != static_cast<size_t>(program.inputs[i].rank))
+      throw ProgramError("input " + std::to_string(i) + " has rank " + std::to_string(inputs[i].size()) +
+                         "; the program reads it with rank " + std::to_string(program.inputs[i].rank));
+}
+
+}  // namespace
+
+std::vector<SymbolicShape> infer_shapes(const Program& program, const std::vector<SymbolicShape>& inputs) {
+  check_ranks(program, inputs);
+  std::vector<SymbolicShape> outputs(program.outputs.size());
+  for (const Kernel& kernel : program.kernels) {
+    const std::vector<Dim> extents = infer_extents(program, kernel, inputs);
+    for (const Output& o : kernel.outputs) {
+      SymbolicShape& shape = outputs[static_cast<size_t>(o.tensor)];
+      shape.resize(o.map.size());
+      for (size_t i = 0; i < o.map.size(); ++i) {
+        const int d = o.map[i].plain_dim();
+        const Dim dim = o.map[i].extent ? Dim{*o.map[i].extent, ""}
+                        : d >= 0        ? extents[static_cast<size_t>(d)]
+                                        : Dim{1, ""};
+        if (shape[i].extent < 0 && !(dim.extent < 0 && dim.name.empty())) shape[i] = dim;
+      }
+    }
+  }
+  return outputs;
+}
+
+}  // namespace onnxfuse

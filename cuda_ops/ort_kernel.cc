@@ -1,0 +1,192 @@
+#include "ort_kernel.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "program_cache.h"
+#include "run_context.h"
+
+namespace onnxfuse {
+namespace {
+
+// Reads a string that ONNX Runtime copies out, its size (terminator included) asked for first.
+template <class Read>
+std::string read_string(const Api& api, const Read& read) {
+  size_t size = 0;
+  api.check(read(nullptr, &size));
+  std::string text(size, '\0');
+  api.check(read(text.data(), &size));
+  text.resize(size > 0 ? size - 1 : 0);
+  return text;
+}
+
+Type info_type(const Api& api, OrtTypeInfo* info, const std::string& what) {
+  const std::unique_ptr<OrtTypeInfo, void (*)(OrtTypeInfo*)> owned(info, api.ReleaseTypeInfo);
+  const OrtTensorTypeAndShapeInfo* tensor = nullptr;
+  api.check(api.CastTypeInfoToTensorInfo(info, &tensor));
+  if (tensor == nullptr) throw ProgramError(what + " is not a tensor");
+  ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+  api.check(api.GetTensorElementType(tensor, &type));
+  return type_from_ort(type, what);
+}
+
+std::string tensor_name(const char* kind, size_t i) { return std::string(kind) + " " + std::to_string(i); }
+
+bool is_empty(const Shape& shape) { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }
+
+// The last few sets of input shapes and what they were bound to.
+class BindingCache {
+ public:
+  std::shared_ptr<const BoundProgram> get(const Program& program, const std::vector<Shape>& shapes) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      for (const Entry& entry : entries_)
+        if (entry.shapes == shapes) return entry.bound;
+    }
+    auto bound = std::make_shared<const BoundProgram>(bind(program, shapes));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (entries_.size() < kEntries) {
+      entries_.push_back({shapes, bound});
+    } else {
+      entries_[next_++ % kEntries] = {shapes, bound};
+    }
+    return bound;
+  }
+
+ private:
+  static constexpr size_t kEntries = 8;
+  struct Entry {
+    std::vector<Shape> shapes;
+    std::shared_ptr<const BoundProgram> bound;
+  };
+  std::mutex mutex_;
+  std::vector<Entry> entries_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+struct NodeKernel::State {
+  const Api& api;
+  std::string node;  // for messages
+  std::shared_ptr<const Program> program;
+  std::vector<Type> input_types;
+  std::vector<Type> output_types;
+  DeviceMemory memory;
+  std::unique_ptr<Engine> engine;
+  BindingCache bindings;
+
+  State(const Api& a, const OrtKernelInfo* info) : api(a), memory(a, info) {}
+
+  void create(const OrtKernelInfo* info, Provider provider, const CudaOptions& options) {
+    program = cached_program(read_string(
+        api, [&](char* out, size_t* size) { return api.KernelInfoGetAttribute_string(info, "program", out, size); }));
+    size_t inputs = 0;
+    size_t outputs = 0;
+    api.check(api.KernelInfo_GetInputCount(info, &inputs));
+    api.check(api.KernelInfo_GetOutputCount(info, &outputs));
+    for (size_t i = 0; i < inputs; ++i) {
+      OrtTypeInfo* type = nullptr;
+      api.check(api.KernelInfo_GetInputTypeInfo(info, i, &type));
+      input_types.push_back(info_type(api, type, tensor_name("input", i)));
+    }
+    output_types = actual_output_types(*program, input_types);
+    if (outputs != output_types.size())
+      throw ProgramError("the program has " + std::to_string(output_types.size()) + " outputs, the node " +
+                         std::to_string(outputs));
+    for (size_t i = 0; i < outputs; ++i) {
+      OrtTypeInfo* type = nullptr;
+      api.check(api.KernelInfo_GetOutputTypeInfo(info, i, &type));
+      const Type actual = info_type(api, type, tensor_name("output", i));
+      if (!is_compatible(program->outputs[i].type, actual))
+        throw ProgramError(tensor_name("output", i) + " is " + type_name(actual) + "; the program stores " +
+                           type_name(program->outputs[i].type));
+      output_types[i] = actual;
+    }
+#ifdef ONNXFUSE_CUDA
+    if (provider == Provider::cuda) {
+      engine = make_cuda_engine(program, input_types, output_types, memory.device_id(), options);
+      return;
+    }
+#endif
+    static_cast<void>(provider);
+    static_cast<void>(options);
+    engine = make_cpu_engine(program);
+  }
+
+  void compute(OrtKernelContext* context) {
+    std::vector<TensorRef> inputs(input_types.size());
+    std::vector<Shape> shapes(input_types.size());
+    for (size_t i = 0; i < inputs.size(); ++i) read_input(context, i, &inputs[i], &shapes[i]);
+    const std::shared_ptr<const BoundProgram> bound = bindings.get(*program, shapes);
+    std::vector<TensorRef> outputs(output_types.size());
+    for (size_t i = 0; i < outputs.size(); ++i) outputs[i] = allocate(context, i, bound->output_shapes[i]);
+    if (std::all_of(bound->output_shapes.begin(), bound->output_shapes.end(), is_empty)) return;
+    OrtRunContext run(api, context, memory);
+    engine->run(*bound, inputs, outputs, run);
+  }
+
+ private:
+  void read_input(OrtKernelContext* context, size_t i, TensorRef* tensor, Shape* shape) const {
+    const OrtValue* value = nullptr;
+    api.check(api.KernelContext_GetInput(context, i, &value));
+    if (value == nullptr) throw ProgramError(tensor_name("input", i) + " is missing");
+    OrtTensorTypeAndShapeInfo* info = nullptr;
+    api.check(api.GetTensorTypeAndShape(value, &info));
+    const std::unique_ptr<OrtTensorTypeAndShapeInfo, void (*)(OrtTensorTypeAndShapeInfo*)> owned(
+        info, api.ReleaseTensorTypeAndShapeInfo);
+    ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+    api.check(api.GetTensorElementType(info, &type));
+    if (type != type_to_ort(input_types[i]))
+      throw ProgramError(tensor_name("input", i) + " is not " + type_name(input_types[i]) + ", as the session decided");
+    size_t rank = 0;
+    api.check(api.GetDimensionsCount(info, &rank));
+    shape->resize(rank);
+    api.check(api.GetDimensions(info, shape->data(), rank));
+    // GetTensorData came with a later version than 18; the engines only read their inputs.
+    api.check(api.GetTensorMutableData(const_cast<OrtValue*>(value), &tensor->data));
+    tensor->type = input_types[i];
+  }
+
+  TensorRef allocate(OrtKernelContext* context, size_t i, const Shape& shape) const {
+    OrtValue* value = nullptr;
+    api.check(api.KernelContext_GetOutput(context, i, shape.data(), shape.size(), &value));
+    if (value == nullptr) throw ProgramError(tensor_name("output", i) + " is missing");
+    TensorRef tensor;
+    api.check(api.GetTensorMutableData(value, &tensor.data));
+    tensor.type = output_types[i];
+    return tensor;
+  }
+};
+
+NodeKernel::NodeKernel(const Api& api, const OrtKernelInfo* info, Provider provider, const CudaOptions& options)
+    : state_(std::make_unique<State>(api, info)) {
+  state_->node =
+      "onnxfuse: node '" +
+      read_string(api, [&](char* out, size_t* size) { return api.KernelInfo_GetNodeName(info, out, size); }) + "': ";
+  try {
+    state_->create(info, provider, options);
+  } catch (const ProgramError& e) {
+    throw ProgramError(state_->node + e.what());
+  } catch (const std::exception& e) {
+    throw std::runtime_error(state_->node + e.what());
+  }
+}
+
+NodeKernel::~NodeKernel() = default;
+
+const Api& NodeKernel::api() const { return state_->api; }
+
+void NodeKernel::compute(OrtKernelContext* context) {
+  try {
+    state_->compute(context);
+  } catch (const ProgramError& e) {
+    throw ProgramError(state_->node + e.what());
+  } catch (const std::exception& e) {
+    throw std::runtime_error(state_->node + e.what());
+  }
+}
+
+}  // namespace onnxfuse

@@ -1,0 +1,115 @@
+// The library's one entry point: ONNX Runtime calls it for each session that asks for the library.
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "custom_op.h"
+
+namespace onnxfuse {
+namespace {
+
+constexpr const char* kOpTypes[] = {"FusedElementwise", "FusedLayerNorm", "FusedRMSNorm",
+                                    "FusedSoftmax",     "FusedReduction", "FusedScan"};
+
+std::string session_config(const Api& api, const OrtSessionOptions* options, const char* key) {
+  int present = 0;
+  api.check(api.HasSessionConfigEntry(options, key, &present));
+  if (present == 0) return "";
+  size_t size = 0;
+  api.check(api.GetSessionConfigEntry(options, key, nullptr, &size));
+  std::string value(size, '\0');
+  api.check(api.GetSessionConfigEntry(options, key, value.data(), &size));
+  value.resize(size > 0 ? size - 1 : 0);
+  return value;
+}
+
+std::string setting(const Api& api, const OrtSessionOptions* options, const char* key, const char* variable) {
+  const std::string value = session_config(api, options, key);
+  const char* fallback = std::getenv(variable);
+  return !value.empty() || fallback == nullptr ? value : fallback;
+}
+
+// The ops of one ONNX Runtime and one set of options. ONNX Runtime keeps pointers to them: they live for good.
+class Domain {
+ public:
+  Domain(const Api& api, const CudaOptions& options) {
+    api.check(api.CreateCustomOpDomain("onnxfuse", &domain_));
+    add(api, Provider::cpu, options);
+#ifdef ONNXFUSE_CUDA
+    std::string why;
+    if (cuda_available(options, &why)) add(api, Provider::cuda, options);
+#endif
+  }
+  OrtCustomOpDomain* get() const { return domain_; }
+
+ private:
+  void add(const Api& api, Provider provider, const CudaOptions& options) {
+    for (const char* name : kOpTypes) {
+      ops_.push_back(std::make_unique<FusedOp>(api, name, provider, options));
+      api.check(api.CustomOpDomain_Add(domain_, ops_.back().get()));
+    }
+  }
+
+  OrtCustomOpDomain* domain_ = nullptr;
+  std::vector<std::unique_ptr<FusedOp>> ops_;
+};
+
+// A process may hold more than one ONNX Runtime; each has its own table.
+struct Registry {
+  std::mutex mutex;
+  std::map<const OrtApi*, std::unique_ptr<const Api>> apis;
+  std::map<std::tuple<const OrtApi*, std::string, std::string>, std::unique_ptr<Domain>> domains;
+};
+
+Registry& registry() {
+  static Registry* const instance = new Registry;  // never destroyed: sessions may outlive static objects
+  return *instance;
+}
+
+const Api& api_of(const OrtApi* table) {
+  const std::lock_guard<std::mutex> lock(registry().mutex);
+  std::unique_ptr<const Api>& api = registry().apis[table];
+  if (!api) api = std::make_unique<const Api>(table);
+  return *api;
+}
+
+OrtCustomOpDomain* domain_of(const OrtApi* table, const Api& api, const CudaOptions& options) {
+  const std::lock_guard<std::mutex> lock(registry().mutex);
+  std::unique_ptr<Domain>& domain = registry().domains[{table, options.nvrtc_path, options.cache_dir}];
+  if (!domain) domain = std::make_unique<Domain>(api, options);
+  return domain->get();
+}
+
+// Before ONNX Runtime 1.18 the table asked for is not there, but the functions for making a status always were.
+OrtStatus* too_old(const OrtApiBase* base) {
+  const OrtApi* oldest = base->GetApi(1);
+  if (oldest == nullptr) return nullptr;
+  using CreateStatus = OrtStatus* (*)(OrtErrorCode, const char*);
+  const std::string message =
+      std::string("onnxfuse needs ONNX Runtime 1.18 or later; this is ") + base->GetVersionString();
+  return reinterpret_cast<CreateStatus>(oldest->slots[0])(ORT_FAIL, message.c_str());
+}
+
+}  // namespace
+}  // namespace onnxfuse
+
+extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(OrtSessionOptions* options,
+                                                                               const OrtApiBase* base) {
+  using namespace onnxfuse;
+  const OrtApi* table = base->GetApi(kOrtApiVersion);
+  if (table == nullptr) return too_old(base);
+  try {
+    const Api& api = api_of(table);
+    return guarded(api, [&] {
+      const CudaOptions cuda{setting(api, options, "onnxfuse.nvrtc_path", "ONNXFUSE_NVRTC"),
+                             setting(api, options, "onnxfuse.cache_dir", "ONNXFUSE_CACHE_DIR")};
+      api.check(api.AddCustomOpDomain(options, domain_of(table, api, cuda)));
+    });
+  } catch (...) {  // no memory for the table itself
+    return Api(table).CreateStatus(ORT_FAIL, "onnxfuse: out of memory");
+  }
+}
