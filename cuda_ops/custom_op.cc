@@ -1,5 +1,6 @@
 #include "custom_op.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,14 +18,15 @@ std::string program_attribute(const Api& api, const OrtShapeInferContext* contex
   const OrtOpAttr* attribute = nullptr;
   api.check(api.ShapeInferContext_GetAttribute(context, "program", &attribute));
   if (attribute == nullptr) throw ProgramError("the node has no attribute 'program'");
-  // The first call says how much room the text and its terminator need; it fails for want of it.
+  // The first call fails for want of room and says how much is needed; whether with the terminator, and whether one is
+  // written, depends on the version.
   size_t size = 0;
   char none = 0;
   if (OrtStatus* status = api.ReadOpAttr(attribute, ORT_OP_ATTR_STRING, &none, 0, &size)) api.ReleaseStatus(status);
-  if (size == 0) throw ProgramError("the attribute 'program' is not a string");
-  std::string text(size, '\0');
+  std::string text(size + 1, '\0');
   api.check(api.ReadOpAttr(attribute, ORT_OP_ATTR_STRING, text.data(), text.size(), &size));
-  text.resize(size - 1);
+  text.resize(std::min(size, text.size()));
+  if (!text.empty() && text.back() == '\0') text.pop_back();
   return text;
 }
 
