@@ -8,6 +8,7 @@
 
 #include "inference.h"
 #include "program_cache.h"
+#include "tensor_info.h"
 
 namespace onnxfuse {
 namespace {
@@ -45,18 +46,7 @@ InferredInputs read_inputs(const Api& api, const OrtShapeInferContext* context) 
     ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
     api.check(api.GetTensorElementType(info, &type));
     inputs.types.push_back(type_from_ort(type, "input " + std::to_string(i)));
-    size_t rank = 0;
-    api.check(api.GetDimensionsCount(info, &rank));
-    std::vector<int64_t> extents(rank);
-    std::vector<const char*> names(rank, nullptr);
-    api.check(api.GetDimensions(info, extents.data(), rank));
-    api.check(api.GetSymbolicDimensions(info, names.data(), rank));
-    SymbolicShape shape(rank);
-    for (size_t d = 0; d < rank; ++d) {
-      const std::string name = names[d] == nullptr ? "" : names[d];
-      shape[d] = {name.empty() ? extents[d] : -1, name};
-    }
-    inputs.shapes.push_back(std::move(shape));
+    inputs.shapes.push_back(symbolic_shape(api, info));
   }
   return inputs;
 }
@@ -79,13 +69,23 @@ void write_output(const Api& api, const OrtShapeInferContext* context, size_t i,
   api.check(api.ShapeInferContext_SetOutputTypeShape(context, i, info));
 }
 
+// ONNX Runtime passes over a status that inference returns, and complains of a missing type if the model declares none.
+// So where shapes are contradictory the types are set all the same: the kernel says what is wrong when it is created.
+std::vector<SymbolicShape> shapes_or_unknown(const Program& program, const std::vector<SymbolicShape>& inputs) {
+  try {
+    return infer_shapes(program, inputs);
+  } catch (const ProgramError&) {
+    return infer_shapes(program, std::vector<SymbolicShape>(program.inputs.size()));
+  }
+}
+
 OrtStatus* infer(const OrtCustomOp* op, OrtShapeInferContext* context) noexcept {
   const Api& api = fused(op).api;
   return guarded(api, [&] {
     const std::shared_ptr<const Program> program = cached_program(program_attribute(api, context));
     const InferredInputs inputs = read_inputs(api, context);
     const std::vector<Type> types = actual_output_types(*program, inputs.types);
-    const std::vector<SymbolicShape> shapes = infer_shapes(*program, inputs.shapes);
+    const std::vector<SymbolicShape> shapes = shapes_or_unknown(*program, inputs.shapes);
     for (size_t i = 0; i < types.size(); ++i) write_output(api, context, i, types[i], shapes[i]);
   });
 }

@@ -1,5 +1,6 @@
 #include "inference.h"
 
+#include <atomic>
 #include <optional>
 
 namespace onnxfuse {
@@ -37,6 +38,13 @@ class Extent {
   std::string name_;
 };
 
+// A name that no other dimension has: ONNX Runtime has no dimension that is simply unknown here (it takes -1 for an
+// extent, which then contradicts what the model declares).
+std::string fresh_name() {
+  static std::atomic<uint64_t> count{0};
+  return "onnxfuse_dim_" + std::to_string(count++);
+}
+
 bool rank_unknown(const Program& program, const std::vector<SymbolicShape>& inputs, size_t tensor) {
   return inputs[tensor].empty() && program.inputs[tensor].rank > 0;
 }
@@ -57,7 +65,10 @@ std::vector<Dim> infer_extents(const Program& program, const Kernel& kernel, con
     }
   }
   std::vector<Dim> dims;
-  for (const Extent& extent : extents) dims.push_back(extent.dim());
+  for (const Extent& extent : extents) {
+    dims.push_back(extent.dim());
+    if (dims.back().extent < 0 && dims.back().name.empty()) dims.back().name = fresh_name();
+  }
   return dims;
 }
 
@@ -86,7 +97,7 @@ std::vector<SymbolicShape> infer_shapes(const Program& program, const std::vecto
         const Dim dim = o.map[i].extent ? Dim{*o.map[i].extent, ""}
                         : d >= 0        ? extents[static_cast<size_t>(d)]
                                         : Dim{1, ""};
-        if (shape[i].extent < 0 && !(dim.extent < 0 && dim.name.empty())) shape[i] = dim;
+        if (shape[i].extent < 0 && (dim.extent >= 0 || shape[i].name.empty())) shape[i] = dim;
       }
     }
   }

@@ -16,7 +16,8 @@ struct Dim {
 };
 using SymbolicShape = std::vector<Dim>;
 
-// An input with no dimensions may as well be one of unknown rank. Throws ProgramError where the inputs' shapes
+// An input with no dimensions may as well be one of unknown rank. Every dimension of the result has an extent or a name
+// (where nothing is known, one that no other dimension has). Throws ProgramError where the inputs' shapes
 // contradict the program.
 std::vector<SymbolicShape> infer_shapes(const Program& program, const std::vector<SymbolicShape>& inputs);
 

@@ -7,6 +7,7 @@
 
 #include "program_cache.h"
 #include "run_context.h"
+#include "tensor_info.h"
 
 namespace onnxfuse {
 namespace {
@@ -22,14 +23,19 @@ std::string read_string(const Api& api, const Read& read) {
   return text;
 }
 
-Type info_type(const Api& api, OrtTypeInfo* info, const std::string& what) {
+struct Declared {
+  Type type;
+  SymbolicShape shape;
+};
+
+Declared read_type_info(const Api& api, OrtTypeInfo* info, const std::string& what) {
   const std::unique_ptr<OrtTypeInfo, void (*)(OrtTypeInfo*)> owned(info, api.ReleaseTypeInfo);
   const OrtTensorTypeAndShapeInfo* tensor = nullptr;
   api.check(api.CastTypeInfoToTensorInfo(info, &tensor));
   if (tensor == nullptr) throw ProgramError(what + " is not a tensor");
   ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
   api.check(api.GetTensorElementType(tensor, &type));
-  return type_from_ort(type, what);
+  return {type_from_ort(type, what), symbolic_shape(api, tensor)};
 }
 
 std::string tensor_name(const char* kind, size_t i) { return std::string(kind) + " " + std::to_string(i); }
@@ -87,19 +93,23 @@ struct NodeKernel::State {
     size_t outputs = 0;
     api.check(api.KernelInfo_GetInputCount(info, &inputs));
     api.check(api.KernelInfo_GetOutputCount(info, &outputs));
+    std::vector<SymbolicShape> shapes;
     for (size_t i = 0; i < inputs; ++i) {
       OrtTypeInfo* type = nullptr;
       api.check(api.KernelInfo_GetInputTypeInfo(info, i, &type));
-      input_types.push_back(info_type(api, type, tensor_name("input", i)));
+      Declared declared = read_type_info(api, type, tensor_name("input", i));
+      input_types.push_back(declared.type);
+      shapes.push_back(std::move(declared.shape));
     }
     output_types = actual_output_types(*program, input_types);
     if (outputs != output_types.size())
       throw ProgramError("the program has " + std::to_string(output_types.size()) + " outputs, the node " +
                          std::to_string(outputs));
+    infer_shapes(*program, shapes);  // throws where they contradict the program, before any run
     for (size_t i = 0; i < outputs; ++i) {
       OrtTypeInfo* type = nullptr;
       api.check(api.KernelInfo_GetOutputTypeInfo(info, i, &type));
-      const Type actual = info_type(api, type, tensor_name("output", i));
+      const Type actual = read_type_info(api, type, tensor_name("output", i)).type;
       if (!is_compatible(program->outputs[i].type, actual))
         throw ProgramError(tensor_name("output", i) + " is " + type_name(actual) + "; the program stores " +
                            type_name(program->outputs[i].type));
