@@ -103,7 +103,7 @@ def encode(node: gs.Node, name: str, value: Any, write_graph: Callable[[gs.Graph
     try:
         if isinstance(value, (list, tuple)) and not value:  # the type of an empty list is the operator's to say
             schema = onnx.defs.get_schema(node.op, node.domain or "")
-            return onnx.helper.make_attribute(name, value, attr_type=int(schema.attributes[name].type))
+            return onnx.helper.make_attribute(name, value, attr_type=schema.attributes[name].type.value)
         return onnx.helper.make_attribute(name, value)
     except (KeyError, TypeError, ValueError, onnx.defs.SchemaError) as error:
         raise ModelError(f"attribute '{name}' of node '{node.name}' ({node.op}) cannot be written: {error}") from error

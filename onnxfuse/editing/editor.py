@@ -105,14 +105,12 @@ class ModelEditor:
         info.CopyFrom(value_info)
         self._additions.value_infos.setdefault(id(scope), {})[info.name] = info
 
-    def must_keep(self, tensor: gs.Tensor) -> bool:
-        """Whether a value is needed besides its consumers: an output of any scope, or read by a training graph.
-
-        Linear in the number of scopes and outputs.
-        """
-        if tensor.name in self._protected and self._records.scopes[id(self.graph)].names.get(tensor.name) is tensor:
-            return True
-        return any(output is tensor for scope in self.scopes for output in scope.outputs)
+    def required(self) -> dict[int, gs.Tensor]:
+        """Tensors, by `id`, that are needed besides by their consumers: outputs of all scopes, and what training reads."""
+        main = self._records.scopes[id(self.graph)].names
+        tensors = [main[name] for name in self._protected if name in main]
+        tensors.extend(output for scope in self.scopes for output in scope.outputs)
+        return {id(tensor): tensor for tensor in tensors}
 
     def unique_name(self, base: str) -> str:
         """`base`, or where the model has that name already (or this gave it out) `base_1`, `base_2` and so on."""
@@ -185,8 +183,8 @@ class ModelEditor:
             model.functions.extend(self.functions)
         overloads = [f.overload for f in new_functions] + list(self._additions.overloads.values())
         needed = _IR_WITH_OVERLOADS if any(overloads) else _IR_WITH_FUNCTIONS if new_functions else 0
-        if model.ir_version < needed:
-            model.ir_version = needed
+        if needed:
+            model.ir_version = max(model.ir_version, needed)
         writer = Writer(self.graph, self._records, self._additions, self._protected)
         writer.constants_as_nodes = model.ir_version < _IR_WITH_PLAIN_INITIALIZERS
         writer.write(model.graph)

@@ -13,6 +13,7 @@ from onnx_graphsurgeon.exporters.onnx_exporter import dtype_to_onnx
 from onnx_graphsurgeon.ir.tensor import LazyValues, SparseValues
 
 from onnxfuse.errors import ModelError
+from onnxfuse.external_data import read_external
 
 __all__ = [
     "DenseValues",
@@ -58,12 +59,21 @@ class DenseValues(LazyValues):  # type: ignore[misc]
                     "pass the model's path, or load its external data first"
                 )
             try:
-                array = numpy_helper.to_array(self.tensor, str(self.base_dir or ""))
+                array = numpy_helper.to_array(self._inline())
             except Exception as error:  # onnx raises whatever the parsing of the bytes happens to raise
                 raise ModelError(f"the values of '{self.tensor.name}' cannot be read: {error}") from error
+            array = array.view()
             array.flags.writeable = False
             self.array = array
         return self.array
+
+    def _inline(self) -> onnx.TensorProto:
+        """The tensor with its data in it (not by onnx, which refuses every link to a data file)."""
+        if self.tensor.data_location != onnx.TensorProto.EXTERNAL or self.base_dir is None:
+            return self.tensor
+        return onnx.TensorProto(
+            data_type=self.tensor.data_type, dims=self.tensor.dims, raw_data=read_external(self.tensor, self.base_dir)
+        )
 
 
 class SparseDenseValues(SparseValues):  # type: ignore[misc]
@@ -132,9 +142,14 @@ def describe_variable(variable: Any, value_info: onnx.ValueInfoProto) -> None:
     if variable.dtype is None:
         variable.dtype = numpy_dtype(declared.elem_type)
     if variable.shape is None and declared.HasField("shape"):
-        variable.shape = [
-            (dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None) for dim in declared.shape.dim
-        ]
+        variable.shape = [_dimension(dim) for dim in declared.shape.dim]
+
+
+def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    # Some exporters write "?" or -1 for every unknown extent: no name that two dimensions could share.
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return dim.dim_param if dim.dim_param not in ("", "?") else None
 
 
 def value_info_of(tensor: gs.Tensor) -> onnx.ValueInfoProto | None:

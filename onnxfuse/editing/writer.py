@@ -225,9 +225,9 @@ class Writer:
         for node in scope.graph.nodes:
             if id(node) not in self._records.nodes:
                 for tensor in node.outputs:
-                    if tensor.name and tensor.name not in declared and tensor.name not in given:
-                        if (info := value_info_of(tensor)) is not None:
-                            given[tensor.name] = info
+                    name = tensor.name
+                    if name and name not in declared and name not in given and (info := value_info_of(tensor)):
+                        given[name] = info
         for value in target.value_info:
             if value.name in given:
                 value.CopyFrom(given.pop(value.name))
