@@ -15,11 +15,12 @@ import numpy as np
 import onnx
 
 from onnxfuse.errors import MissingRuntimeError, ModelError
+from onnxfuse.files import load_model
 
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["PROVIDERS", "fused_nodes", "make_session", "provider_name", "read_structure", "run", "runtime"]
+__all__ = ["PROVIDERS", "fused_nodes", "make_session", "provider_name", "run", "runtime"]
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 DOMAIN = "onnxfuse"
@@ -133,7 +134,7 @@ def make_session(
     name = provider_name(provider)
     path = None if isinstance(model, onnx.ModelProto) else Path(model)
     if library is None:
-        proto = model if isinstance(model, onnx.ModelProto) else read_structure(Path(model))
+        proto = model if isinstance(model, onnx.ModelProto) else load_model(model).proto
         library = next(fused_nodes(proto), None) is not None
     options = ort.SessionOptions()
     options.log_severity_level = _SEVERITY_FATAL
@@ -156,23 +157,6 @@ def make_session(
     if session.get_providers()[0] != name:
         raise ModelError(f"{name} could not be started: are its driver and libraries installed?")
     return session
-
-
-def read_structure(path: Path) -> onnx.ModelProto:
-    """The model of a file, without the data that it keeps in other files.
-
-    Raises:
-        ModelError: the file cannot be read, or holds no ONNX model.
-    """
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
-    except Exception as error:
-        raise ModelError(f"{path} is not an ONNX model") from error
-    if not model.HasField("graph"):
-        raise ModelError(f"{path} is not an ONNX model")
-    return model
 
 
 def _register(options: Any) -> None:

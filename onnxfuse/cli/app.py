@@ -47,7 +47,10 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="List every fusio
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"onnxfuse {importlib.metadata.version('onnxfuse')}")
+        try:
+            print(f"onnxfuse {importlib.metadata.version('onnxfuse')}")
+        except importlib.metadata.PackageNotFoundError:  # run from the source tree
+            print("onnxfuse (not installed)")
         raise typer.Exit
 
 
@@ -104,7 +107,6 @@ def optimize(
 
     if not dry_run:
         _check_output(output)
-    _check_input(model)
     result = onnxfuse.optimize(
         model,
         target=target.value,
@@ -161,8 +163,6 @@ def validate(
     from onnxfuse.validate.validation import validate as run_validation
 
     dims = _dims(dim or [])
-    for model in (original, optimized):
-        _check_input(model)
     result = run_validation(
         original,
         optimized,
@@ -197,7 +197,6 @@ def restore(
     import onnxfuse
 
     _check_output(output)
-    _check_input(model)
     onnxfuse.restore(model).save(output)
     line(f"wrote {output}")
 
@@ -225,13 +224,6 @@ def _dims(pairs: list[str]) -> dict[str, int]:
             raise OnnxfuseError(f"--dim takes NAME=N with N a whole number, such as batch=4, not {pair!r}")
         dims[name] = int(size)
     return dims
-
-
-def _check_input(path: Path) -> None:
-    if not path.exists():
-        raise OnnxfuseError(f"{path}: no such file")
-    if not path.is_file():
-        raise OnnxfuseError(f"{path} is not a file")
 
 
 def _check_output(path: Path | None) -> None:

@@ -6,14 +6,14 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from onnxfuse.errors import ModelError, OnnxfuseError
-from onnxfuse.runtime import make_session, provider_name, read_structure, run
+from onnxfuse.errors import ModelError, OnnxfuseError, ProgramError
+from onnxfuse.files import load_model
+from onnxfuse.runtime import make_session, provider_name, run
 from onnxfuse.validate.compare import (
     TOLERANCES,
     OutputComparison,
@@ -71,12 +71,18 @@ def _plain(value: Any) -> Any:
 class _Model:
     """One of the two models: its session, and what messages call it."""
 
-    def __init__(self, model: ModelLike, provider: str) -> None:
+    def __init__(self, model: ModelLike, role: str) -> None:
         self.source = model
-        self.label = "model" if isinstance(model, onnx.ModelProto) else os.fspath(model)
-        self.proto = model if isinstance(model, onnx.ModelProto) else read_structure(Path(model))
-        check_programs(self.proto)
+        self.label = f"the {role} model" if isinstance(model, onnx.ModelProto) else os.fspath(model)
+        self.proto = model if isinstance(model, onnx.ModelProto) else load_model(model).proto
         self.note = ""
+
+    def load(self, provider: str) -> None:
+        model = self.source
+        try:
+            check_programs(self.proto)
+        except ProgramError as error:
+            raise ProgramError(f"{self.label}: {error}") from error
         try:
             self.session = make_session(model, provider=provider)
         except ModelError as error:
@@ -151,7 +157,9 @@ def validate(
     if tolerance is not None and not tolerance >= 0:
         raise OnnxfuseError(f"a tolerance cannot be {tolerance}")
     name = provider_name(provider)
-    a, b = _Model(original, name), _Model(optimized, name)
+    a, b = _Model(original, "original"), _Model(optimized, "optimized")
+    for model in (a, b):
+        model.load(name)
     given = load_npz(inputs) if isinstance(inputs, (str, os.PathLike)) else dict(inputs or {})
     _same_inputs(a, b)
     found: dict[str, list[OutputComparison]] = {}
@@ -182,15 +190,13 @@ def _compare_run(
 ) -> list[OutputComparison]:
     original, optimized = a.run(feeds), b.run(feeds)
     comparisons = []
-    for name in original.keys() | optimized.keys():
+    for name in dict.fromkeys([*original, *optimized]):
         if name in original and name in optimized:
             comparisons.append(compare(name, original[name], optimized[name], tolerance, seed))
         else:
             value, lacking = (original[name], b) if name in original else (optimized[name], a)
             note = f"{lacking.label} has no such output"
             comparisons.append(OutputComparison(name, value.dtype.name, value.shape, "different", note=note, seed=seed))
-    order = {name: i for i, name in enumerate([*original, *optimized])}
-    comparisons.sort(key=lambda c: order[c.name])
     if all(c.ok for c in comparisons) or not is_small(a.proto):
         return comparisons
     truth = evaluate_in_float64(_with_weights(a), feeds)
