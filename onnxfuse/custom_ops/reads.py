@@ -1,0 +1,104 @@
+"""Index maps of inputs in standard operators."""
+
+from __future__ import annotations
+
+from onnxfuse.custom_ops.layout import FULL, Source, Space, Value
+from onnxfuse.custom_ops.program import Entry, Input
+from onnxfuse.custom_ops.types import value_type
+
+__all__ = ["read"]
+
+
+def read(space: Space, statement: Input) -> Value:
+    """The value of an input statement.
+
+    Raises:
+        NoFunctionError: the opset cannot say it.
+    """
+    type_ = value_type(statement.type)
+    x = space.emitter.cast(space.inputs[statement.tensor], statement.type, type_)
+    dims = [k for entry in statement.map for k, _ in entry.terms]
+    if len(set(dims)) < len(dims):
+        name, sources = _diagonal(space, statement, x)
+    elif _in_place(space, statement):
+        fixed = [(axis, entry.offset) for axis, entry in enumerate(statement.map) if not entry.terms]
+        starts = [start for _, start in fixed]
+        ends = [start + 1 for start in starts]
+        name = space.emitter.slice(x, [axis for axis, _ in fixed], starts, ends, [1] * len(fixed))
+        sources = {
+            e.plain: frozenset(((statement.tensor, a),)) for a, e in enumerate(statement.map) if e.plain is not None
+        }
+        return Value(name, type_, len(statement.map), sources)
+    else:
+        name, dims, sources = _separable(space, statement, x)
+        name = space.emitter.transpose(name, [dims.index(k) for k in sorted(dims)])
+    if not dims:
+        return Value(name, type_)
+    rank = space.rank - min(dims)
+    name = space.emitter.unsqueeze(name, [place for place, k in enumerate(space.axes(rank)) if k not in dims])
+    return Value(name, type_, rank, sources)
+
+
+def _in_place(space: Space, statement: Input) -> bool:
+    """True where the tensor's axes stand for the last dimensions of the space as they are."""
+    rank = len(statement.map)
+    if rank > space.rank:
+        return False
+    pairs = zip(space.axes(rank), statement.map, strict=True)
+    return all(entry.plain == k or not entry.terms for k, entry in pairs)
+
+
+def _separable(space: Space, statement: Input, x: str) -> tuple[str, list[int], dict[int, frozenset[Source]]]:
+    """Each axis for itself: a Slice for a range, a Gather for the rest. Gives the dimensions of the result's axes."""
+    e = space.emitter
+    ranges = [_range(space, entry) for entry in statement.map]
+    sliced = [(axis, *range_) for axis, range_ in enumerate(ranges) if range_]
+    if sliced:
+        axes, starts, ends, steps = zip(*sliced, strict=True)
+        x = e.slice(x, axes, starts, ends, steps)
+    dims: list[int] = []
+    sources: dict[int, frozenset[Source]] = {}
+    for axis in reversed(range(len(statement.map))):
+        entry = statement.map[axis]
+        own = [k for k, _ in entry.terms]
+        if entry.plain is None and ranges[axis] is None:
+            x = e.gather(x, space.index(entry, own), axis)
+        dims = own + dims
+        for k in own:
+            sources[k] = frozenset((FULL if entry.plain is None else (statement.tensor, axis),))
+    return x, dims, sources
+
+
+def _range(space: Space, entry: Entry) -> tuple[int, int | None, int] | None:
+    """Start, end and step, where the indices are those of a Slice and known."""
+    if entry.plain is not None or len(entry.terms) != 1:
+        return None
+    k, step = entry.terms[0]
+    extent = space.kernel.extents[k]
+    if not extent or (step != 1 and space.emitter.opset < 10):
+        return None
+    last = entry.offset + step * (extent - 1)
+    if last < 0:
+        return None
+    end = last + (1 if step > 0 else -1)
+    return entry.offset, None if end < 0 else end, step
+
+
+def _diagonal(space: Space, statement: Input, x: str) -> tuple[str, dict[int, frozenset[Source]]]:
+    """A dimension in several entries: elements of the flat tensor by their numbers. Axes are in the dimensions' order."""
+    e = space.emitter
+    dims = sorted({k for entry in statement.map for k, _ in entry.terms})
+    shape = e.node("Shape", [x])
+    number: str | None = None
+    for axis, entry in enumerate(statement.map):
+        indices = space.index(entry, dims)
+        if entry.plain is not None:
+            e.require("Mod", 10)
+            indices = e.node("Mod", [indices, e.extent(x, axis)])  # an extent of 1 is broadcast
+        behind = range(axis + 1, len(statement.map))
+        if behind:
+            stride = e.reduce("ReduceProd", e.gather(shape, e.ints(behind), 0), [0])
+            indices = e.node("Mul", [indices, stride])
+        number = indices if number is None else e.node("Add", [number, indices])
+    assert number
+    return e.gather(e.flat(x), number, 0), {k: frozenset((FULL,)) for k in dims}
