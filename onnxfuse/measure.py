@@ -23,13 +23,14 @@ class Latency:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two calls' latencies, and how many times as fast b is: the median of a over the median of b."""
+    """Two calls' latencies."""
 
     a: Latency
     b: Latency
 
     @property
     def speedup(self) -> float:
+        """How many times as fast b is: the median of a over the median of b."""
         return self.a.median / self.b.median
 
 

@@ -173,7 +173,7 @@ def _from_memory(ort: Any, model: Any, options: Any, providers: list[str]) -> An
     if model.ByteSize() <= _PROTOBUF_LIMIT:
         return ort.InferenceSession(model.SerializeToString(), options, providers=providers)
     with tempfile.TemporaryDirectory() as folder:  # a message over 2 GiB cannot be serialized: its weights go beside it
-        file = os.path.join(folder, "model.onnx")
+        file = str(Path(folder) / "model.onnx")
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
         onnx.save(copy, file, save_as_external_data=True, location="weights")

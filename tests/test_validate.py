@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from pathlib import Path
 
@@ -237,7 +238,7 @@ def test_unfit_npz_inputs(tmp_path, arrays, message):
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 broken"])
 def test_files_that_are_no_npz(tmp_path, content):
     (tmp_path / "inputs.npz").write_bytes(content)
-    with pytest.raises(OnnxfuseError, match="not an .npz file"):
+    with pytest.raises(OnnxfuseError, match=r"not an .npz file"):
         validate(scaled(), scaled(), inputs=tmp_path / "inputs.npz")
 
 
@@ -298,20 +299,26 @@ def test_an_input_without_a_rank_must_be_given():
 
 
 def test_wrong_arguments():
-    for arguments in ({"seeds": 0}, {"seed": -1}, {"tolerance": -1.0}, {"tolerance": float("nan")}, {"dims": {"n": -1}}):
+    for arguments in (
+        {"seeds": 0},
+        {"seed": -1},
+        {"tolerance": -1.0},
+        {"tolerance": float("nan")},
+        {"dims": {"n": -1}},
+    ):
         with pytest.raises(OnnxfuseError):
             validate(scaled(), scaled(), **arguments)
 
 
 def test_an_unknown_provider_is_named_with_those_there():
-    with pytest.raises(ModelError, match="no NixExecutionProvider.*CPUExecutionProvider"):
+    with pytest.raises(ModelError, match=r"no NixExecutionProvider.*CPUExecutionProvider"):
         validate(scaled(), scaled(), provider="NixExecutionProvider")
 
 
 def test_a_model_that_onnx_runtime_cannot_load():
     broken = scaled()
     broken.graph.node[0].op_type = "NoSuchOperator"
-    with pytest.raises(ModelError, match="cannot load the model: .*NoSuchOperator"):
+    with pytest.raises(ModelError, match=r"cannot load the model: .*NoSuchOperator"):
         validate(broken, scaled())
 
 
@@ -353,14 +360,16 @@ def test_files_that_are_no_model(tmp_path):
 
 
 def test_without_onnx_runtime_the_message_names_the_extras(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingRuntimeError, match=r'pip install "onnxfuse\[cpu\]", or "onnxfuse\[cuda\]"'):
         validate(scaled(), scaled())
 
 
 def test_two_onnx_runtimes_give_a_warning(monkeypatch):
     real = runtime.importlib.metadata.version
-    monkeypatch.setattr(runtime.importlib.metadata, "version", lambda name: "9" if "onnxruntime" in name else real(name))
+    monkeypatch.setattr(
+        runtime.importlib.metadata, "version", lambda name: "9" if "onnxruntime" in name else real(name)
+    )
     with pytest.warns(UserWarning, match="onnxruntime 9 and onnxruntime-gpu 9 are both installed"):
         validate(scaled(), scaled())
 

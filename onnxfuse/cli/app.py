@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import sys
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -27,14 +27,14 @@ app = typer.Typer(
 )
 
 
-class Target(str, Enum):
+class Target(StrEnum):
     """Where the optimized model is to run."""
 
     cuda = "cuda"
     cpu = "cpu"
 
 
-class Provider(str, Enum):
+class Provider(StrEnum):
     """ONNX Runtime's execution providers that the library serves."""
 
     cpu = "cpu"
@@ -60,7 +60,7 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Fuses the memory-bound parts of ONNX models into single nodes that ONNX Runtime runs as one kernel each.
+    r"""Fuses the memory-bound parts of ONNX models into single nodes that ONNX Runtime runs as one kernel each.
 
     \b
     Typical use:
@@ -91,7 +91,7 @@ def optimize(
     verbose: Verbose = False,
     debug: Debug = False,
 ) -> None:
-    """Fuse what pays on the target, write the model, and show what was fused and what was not and why.
+    r"""Fuse what pays on the target, write the model, and show what was fused and what was not and why.
 
     The kinds of fusion that --skip and --only take: elementwise, layer_norm, rms_norm, softmax, reduction, scan.
     Run onnxfuse as the last tool: many others lose the local functions of fused nodes.
@@ -149,7 +149,7 @@ def validate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Run both models in ONNX Runtime on the same inputs and compare every output.
+    r"""Run both models in ONNX Runtime on the same inputs and compare every output.
 
     Exit code 0 where all agree, 1 where one does not, 2 where that cannot be found out.
 
@@ -188,7 +188,7 @@ def restore(
     output: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write it.", show_default=False)],
     debug: Debug = False,
 ) -> None:
-    """Turn every fused node back into standard operators.
+    r"""Turn every fused node back into standard operators.
 
     \b
     Example:
@@ -204,7 +204,7 @@ def restore(
 @app.command()
 @reports_errors
 def library(debug: Debug = False) -> None:
-    """Print the path of the library to register with ONNX Runtime.
+    r"""Print the path of the library to register with ONNX Runtime.
 
     \b
     In Python:

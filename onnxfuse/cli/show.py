@@ -18,7 +18,7 @@ _WIDEST = 64
 
 
 def compact(operators: Iterable[str]) -> str:
-    """ "Mul x2 Add": each operator once, in order of first appearance, with its count."""
+    """Each operator once, in order of first appearance, with its count: "Mul x2 Add"."""
     return " ".join(f"{name} x{count}" if count > 1 else name for name, count in Counter(operators).items())
 
 

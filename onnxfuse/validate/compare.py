@@ -47,6 +47,7 @@ class OutputComparison:
 
     @property
     def ok(self) -> bool:
+        """False where the outputs differ by more than the tolerance and it is not the original that is off."""
         return self.verdict != "different"
 
 
@@ -67,19 +68,20 @@ def agrees(a: np.ndarray, b: np.ndarray, tolerance: float) -> np.ndarray:
 
 
 def _order(values: np.ndarray) -> np.ndarray:
-    """Floats as integers (float64, or objects for float64 input) that count representable values; -0.0 is 0."""
+    """Floats as integers that count representable values; both zeros are 0."""
     bits = np.ascontiguousarray(values).view(_UNSIGNED[values.dtype.itemsize])
     sign = bits >> (values.dtype.itemsize * 8 - 1)
     top = bits.dtype.type(1 << (values.dtype.itemsize * 8 - 1))
     magnitude = (bits & ~top).astype(np.int64)
-    return np.where(sign == 1, -magnitude, magnitude)
+    order: np.ndarray = np.where(sign == 1, -magnitude, magnitude)
+    return order
 
 
 def _ulp(a: np.ndarray, b: np.ndarray) -> int:
     if not a.size:
         return 0
     x, y = _order(a), _order(b)
-    # Two float64 values of opposite sign may be 2^64 apart: only the furthest pair is taken in Python's integers.
+    # Two float64 values of opposite sign can be further apart than int64 holds: Python's integers take that pair.
     apart = np.abs(x.astype(np.float64) - y.astype(np.float64))
     far = int(np.argmax(apart))
     exact = apart.max() < 2**52

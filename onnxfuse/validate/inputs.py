@@ -6,6 +6,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -27,7 +28,7 @@ class InputSpec:
     """
 
     name: str
-    dtype: np.dtype[np.generic]
+    dtype: np.dtype[Any]
     dims: tuple[int | str, ...] | None
 
 
@@ -145,9 +146,9 @@ def _draw(model: onnx.ModelProto, spec: InputSpec, sizes: Mapping[str, int], rng
     if np.prod(shape, dtype=object) > _MAX_ELEMENTS:
         raise OnnxfuseError(f"input {spec.name!r} would have the shape {shape}, too large to make up")
     dtype = spec.dtype
-    if dtype == bool:
+    if dtype.kind == "b":
         return np.asarray(rng.integers(0, 2, shape)).astype(bool)
-    if dtype == object:
+    if dtype.kind == "O":
         return np.array([f"text {i}" for i in range(int(np.prod(shape)))], dtype=object).reshape(shape)
     if dtype.kind == "c":
         return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype)

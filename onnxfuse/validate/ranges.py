@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -132,7 +133,7 @@ def _follow(graph: _Graph, name: str) -> _Facts:
     return facts
 
 
-def integer_range(model: onnx.ModelProto, name: str, dtype: np.dtype[np.generic]) -> IntegerRange:
+def integer_range(model: onnx.ModelProto, name: str, dtype: np.dtype[Any]) -> IntegerRange:
     """The range for an integer input of the model.
 
     In this order: 0 and 1 for a mask (by its name); below the smallest table that it indexes; the constants that it is
