@@ -1,0 +1,45 @@
+"""The local functions that go with fused nodes, so that a model also runs where the library is absent."""
+
+from __future__ import annotations
+
+import onnx
+
+from onnxfuse.custom_ops.function import to_function
+from onnxfuse.custom_ops.program import Program
+from onnxfuse.editing import ModelEditor, label
+from onnxfuse.errors import ProgramError
+
+__all__ = ["DOMAIN", "refresh_functions"]
+
+DOMAIN = "onnxfuse"
+
+
+def refresh_functions(editor: ModelEditor, opset: int, fallback: bool) -> None:
+    """Makes the domain's functions those that the model's fused nodes need: missing and stale ones are written anew.
+
+    Without `fallback` none is added. Raises ProgramError naming a node whose program is not valid.
+    """
+    wanted: dict[tuple[str, str], onnx.FunctionProto] = {}
+    for scope in editor.scopes:
+        for node in scope.nodes:
+            if node.domain != DOMAIN:
+                continue
+            text = node.attrs.get("program")
+            try:
+                if not isinstance(text, str):
+                    raise ProgramError("it has no program attribute")
+                program = Program.parse(text)
+            except ProgramError as error:
+                raise ProgramError(f"node {label(node)}: {error}") from None
+            if fallback:
+                overload = program.digest()
+                if editor.overload(node) != overload:
+                    editor.set_overload(node, overload)
+                if (node.op, overload) not in wanted:
+                    wanted[node.op, overload] = to_function(program, node.op, opset)
+    if fallback:
+        others = [f for f in editor.functions if f.domain != DOMAIN]
+        current = {(f.name, f.overload): f for f in editor.functions if f.domain == DOMAIN}
+        fused = [current[k] if current.get(k) == f else f for k, f in sorted(wanted.items())]
+        if [*others, *fused] != editor.functions:
+            editor.functions[:] = [*others, *fused]

@@ -1,0 +1,253 @@
+"""`optimize`: from a model to a model with fused nodes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+import onnx_graphsurgeon as gs
+
+from onnxfuse.custom_ops.fallback import refresh_functions
+from onnxfuse.custom_ops.types import to_onnx
+from onnxfuse.editing import ModelEditor, from_graphsurgeon
+from onnxfuse.errors import ModelError, OnnxfuseError
+from onnxfuse.files import load_model, save_model
+from onnxfuse.report import Report
+from onnxfuse.rewrites.classify import OP_TYPES
+from onnxfuse.rewrites.constants import Constants, find_constants
+from onnxfuse.rewrites.dims import Symbols
+from onnxfuse.rewrites.functions import inline_fusible
+from onnxfuse.rewrites.fuse import Choice, FusedNode, fuse_graph, tensors_of
+from onnxfuse.rewrites.graph import GraphView
+from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
+
+__all__ = ["REWRITES", "TARGETS", "Result", "optimize"]
+
+# The names that `skip` and `only` take.
+REWRITES: tuple[str, ...] = tuple(OP_TYPES)
+TARGETS = ("cuda", "cpu")
+
+
+@dataclass
+class Result:
+    """An optimized model and the report of what was done.
+
+    `model` keeps references to external data as they were, relative to the folder of the source model.
+    """
+
+    model: onnx.ModelProto
+    report: Report
+    source_dir: Path | None = None
+    _written: list[Path] = field(default_factory=list, repr=False)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model with its external data, whole or not at all. Raises ModelError saying what is in the way."""
+        save_model(self.model, path, self.source_dir)
+
+
+def optimize(
+    model: str | os.PathLike[str] | onnx.ModelProto | gs.Graph,
+    target: str = "cuda",
+    min_nodes: int = 2,
+    skip: Iterable[str] = (),
+    only: Iterable[str] = (),
+    fallback: bool = True,
+) -> Result:
+    """Fuses the memory-bound parts of a model into nodes of the domain `onnxfuse`.
+
+    Args:
+        model: a path, a ModelProto (not changed) or an onnx_graphsurgeon Graph.
+        target: "cuda" or "cpu", where the model is to run fast; it runs on both.
+        min_nodes: the least number of operators that a fused node replaces.
+        skip: names of REWRITES not to make.
+        only: names of REWRITES to make, and no others.
+        fallback: with each fused node, embed a local function that computes the same in standard operators.
+
+    Returns:
+        The optimized model and the report. A model in which nothing can be fused comes back as it was, sorted.
+
+    Raises:
+        ModelError: the model cannot be read or is not valid.
+        ProgramError: a fused node that the model already holds has a program that is not valid.
+        OnnxfuseError: an argument is wrong.
+    """
+    choice = _choice(target, min_nodes, skip, only)
+    proto, source_dir = _read(model)
+    opset = _opset(proto)
+    proto = inline_fusible(proto, choice.min_nodes)
+    sorted_model = ModelEditor(proto).to_model()
+    editor = ModelEditor(sorted_model)
+    report = Report(target, nodes_before=_count_nodes(sorted_model.graph))
+    _Optimization(editor, sorted_model, choice, report, opset, fallback).run()
+    refresh_functions(editor, opset, fallback)
+    optimized = editor.to_model()
+    report.nodes_after = _count_nodes(optimized.graph)
+    return Result(optimized, report, source_dir)
+
+
+def _choice(target: str, min_nodes: int, skip: Iterable[str], only: Iterable[str]) -> Choice:
+    if target not in TARGETS:
+        raise OnnxfuseError(f"target is {target!r}; it must be one of {', '.join(TARGETS)}")
+    if min_nodes < 1:
+        raise OnnxfuseError(f"min_nodes is {min_nodes}; it must be 1 or more")
+    skipped, wanted = _names(skip, "skip"), _names(only, "only")
+    return Choice(target, min_nodes, frozenset(wanted or REWRITES) - frozenset(skipped))
+
+
+def _names(names: Iterable[str], what: str) -> tuple[str, ...]:
+    given = (names,) if isinstance(names, str) else tuple(names)
+    unknown = [n for n in given if n not in REWRITES]
+    if unknown:
+        raise OnnxfuseError(f"{what} names {unknown[0]!r}, which is no rewrite; they are {', '.join(REWRITES)}")
+    return given
+
+
+def _read(model: str | os.PathLike[str] | onnx.ModelProto | gs.Graph) -> tuple[onnx.ModelProto, Path | None]:
+    if isinstance(model, onnx.ModelProto):
+        return model, None
+    if isinstance(model, gs.Graph):
+        return from_graphsurgeon(model), None
+    if isinstance(model, (str, os.PathLike)):
+        loaded = load_model(model)
+        return loaded.proto, loaded.base_dir
+    raise OnnxfuseError(f"model is a {type(model).__name__}; give a path, a ModelProto or an onnx_graphsurgeon Graph")
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx"):
+            return entry.version
+    if not any(n.domain in ("", "ai.onnx") for n in model.graph.node):
+        return 17
+    raise ModelError("the model imports no version of ONNX's operators (opset_import); it is not valid ONNX")
+
+
+def _count_nodes(graph: onnx.GraphProto) -> int:
+    return sum(
+        (node.op_type != "Constant")
+        + sum(_count_nodes(a.g) for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
+        for node in graph.node
+    )
+
+
+class _Optimization:
+    """Walks the graphs of a model, outer before inner, and puts fused nodes in place."""
+
+    def __init__(
+        self, editor: ModelEditor, model: onnx.ModelProto, choice: Choice, report: Report, opset: int, fallback: bool
+    ) -> None:
+        self.editor, self.model, self.choice = editor, model, choice
+        self.report, self.opset, self.fallback = report, opset, fallback
+        self.symbols = Symbols()
+        self.replacements: list[tuple[list[gs.Node], gs.Node | None]] = []
+        self.protected = set(_names_read_by_training(model))
+
+    def run(self) -> None:
+        self.graph(self.editor.graph, self.model.graph, infer(self.model).graph, {}, Constants(), "")
+        self.editor.replace_all(self.replacements)
+
+    def graph(
+        self,
+        graph: gs.Graph,
+        proto: onnx.GraphProto,
+        inferred: onnx.GraphProto,
+        outer: Scope,
+        constants: Constants,
+        name: str,
+    ) -> None:
+        types = {**outer, **symbolic_scope(inferred, outer, self.symbols, proto)}
+        known = find_constants(proto, constants, self.model.ir_version, self.opset)
+        captures = {i: sorted(set(_captured(node))) for i, node in enumerate(proto.node) if _has_body(node)}
+        kept = {o.name for o in proto.output} | self.protected | {n for names in captures.values() for n in names}
+        view = GraphView(
+            name, graph, list(graph.nodes), list(proto.node), types, known, self.symbols, self.opset, kept, captures
+        )  # fmt: skip
+        found = fuse_graph(view, self.choice)
+        self.report.refusals += found.refusals
+        for fused in found.fused:
+            self.place(view, fused)
+        self.drop_dead_constants(view, found.fused)
+        for i, node in enumerate(proto.node):
+            for k, attribute in enumerate(node.attribute):
+                if attribute.type == onnx.AttributeProto.GRAPH:
+                    body = graph.nodes[i].attrs[attribute.name]
+                    step = f"{node.name or node.op_type}.{attribute.name}"
+                    inner = inferred.node[i].attribute[k].g
+                    self.graph(body, attribute.g, inner, types, known, f"{name}/{step}" if name else step)
+
+    def place(self, view: GraphView, fused: FusedNode) -> None:
+        nodes = [view.nodes[i] for i in fused.nodes]
+        tensors = tensors_of(nodes)
+        name = self.editor.unique_name(f"{fused.op_type}_{len(self.report.fusions)}")
+        node = gs.Node(
+            op=fused.op_type,
+            name=name,
+            attrs={"program": fused.program.text()},
+            inputs=[tensors[n] for n in fused.inputs],
+            outputs=[],
+            domain="onnxfuse",
+        )
+        outputs = [tensors[n] for n in fused.outputs]
+        for tensor in outputs:
+            tensor.inputs.clear()
+        node.outputs.extend(outputs)
+        if self.fallback:
+            self.editor.set_overload(node, fused.program.digest())
+        for tensor_name in fused.outputs:
+            self.declare(view, tensor_name)
+        self.replacements.append((nodes, node))
+        self.report.fusions.append(fused.fusion(view, name))
+
+    def declare(self, view: GraphView, name: str) -> None:
+        """Writes value_info for a fused output: ONNX Runtime 1.18 needs its type there."""
+        if name in {o.name for o in view.graph.outputs}:
+            return
+        known = view.type_of(name)
+        shape = [d if isinstance(d, int) or d.isidentifier() else None for d in known.shape or ()]
+        self.editor.set_value_info(view.graph, onnx.helper.make_tensor_value_info(name, to_onnx(known.type), shape))
+
+    def drop_dead_constants(self, view: GraphView, fused: Iterable[FusedNode]) -> None:
+        """Removes what computed the constants that now stand in programs, where nothing else uses them."""
+        gone = {i for f in fused for i in f.nodes}
+        used_by_fused = {n for f in fused for n in f.inputs}
+        dead: set[int] = set()
+        pending = {view.producer[n] for i in gone for n in view.protos[i].input if n in view.producer}
+        while pending:
+            i = pending.pop()
+            if i in dead or i in gone or i not in view.constants.nodes:
+                continue
+            outputs = [n for n in view.protos[i].output if n]
+            if any(n in view.kept or n in used_by_fused for n in outputs):
+                continue
+            if all(c in gone or c in dead for n in outputs for c in view.consumers.get(n, ())):
+                dead.add(i)
+                pending.update(view.producer[n] for n in view.protos[i].input if n in view.producer)
+        if dead:
+            self.replacements.append(([view.nodes[i] for i in sorted(dead)], None))
+
+
+def _has_body(node: onnx.NodeProto) -> bool:
+    return any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute)
+
+
+def _captured(node: onnx.NodeProto) -> Iterator[str]:
+    """Every name that the node's bodies read: those of outer values among them are captured."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield from (o.name for o in attribute.g.output)
+            for inner in attribute.g.node:
+                yield from (n for n in inner.input if n)
+                yield from _captured(inner)
+
+
+def _names_read_by_training(model: onnx.ModelProto) -> Collection[str]:
+    return {
+        name
+        for info in model.training_info
+        for graph in (info.initialization, info.algorithm)
+        for node in graph.node
+        for name in node.input
+    }

@@ -1,0 +1,113 @@
+"""Which values of a graph are constant, and the small ones' values.
+
+This is an analysis, not an edit: a scalar that a region inlines no longer needs its producers, and what else is
+constant stays where it is, where ONNX Runtime folds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+__all__ = ["Constants", "find_constants"]
+
+# Elements of a constant whose value is looked at.
+SMALL = 64
+FOLDED = frozenset(
+    """Abs Add Cast Ceil Concat ConstantOfShape Div Exp Expand Floor Gather Identity Log Mul Neg Not Pow Range Reciprocal
+    ReduceProd Reshape Shape Size Slice Sqrt Squeeze Sub Transpose Unsqueeze Equal Where""".split()
+)
+
+
+@dataclass
+class Constants:
+    """Names of constant values, the values of the small ones, and the nodes (by index) that compute constants."""
+
+    names: set[str] = field(default_factory=set)
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+    nodes: set[int] = field(default_factory=set)
+
+
+def find_constants(graph: onnx.GraphProto, outer: Constants, ir_version: int, opset: int) -> Constants:
+    """The constants of a sorted graph, on top of those that it captures from `outer`.
+
+    An initializer that is also an input of the graph has a value that the caller may override, except before IR
+    version 4, where every initializer had to be listed as an input.
+    """
+    found = Constants(set(outer.names), dict(outer.values))
+    overridable = {i.name for i in graph.input} if ir_version >= 4 else set()
+    for i in graph.input:
+        found.names.discard(i.name)
+        found.values.pop(i.name, None)
+    for tensor in graph.initializer:
+        if tensor.name not in overridable:
+            found.names.add(tensor.name)
+            if tensor.data_location != onnx.TensorProto.EXTERNAL and int(np.prod(tensor.dims)) <= SMALL:
+                _remember(found, tensor.name, tensor)
+    for index, node in enumerate(graph.node):
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        if node.op_type == "Constant":
+            found.nodes.add(index)
+            found.names.add(node.output[0])
+            _remember_constant_node(found, node)
+        elif node.input and node.op_type in FOLDED and all(n in found.names for n in node.input if n):
+            found.nodes.add(index)
+            found.names.update(node.output)
+            _fold(found, node, opset)
+        elif any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute):
+            continue
+        elif node.input and all(n in found.names for n in node.input if n) and not node.op_type.startswith("Random"):
+            found.nodes.add(index)
+            found.names.update(node.output)
+    return found
+
+
+def _remember(found: Constants, name: str, tensor: onnx.TensorProto) -> None:
+    if tensor.data_type != onnx.TensorProto.STRING:
+        found.values[name] = numpy_helper.to_array(tensor)
+
+
+def _remember_constant_node(found: Constants, node: onnx.NodeProto) -> None:
+    for attribute in node.attribute:
+        if attribute.name == "value" and int(np.prod(attribute.t.dims)) <= SMALL:
+            _remember(found, node.output[0], attribute.t)
+        elif attribute.name in ("value_float", "value_floats"):
+            found.values[node.output[0]] = np.asarray(onnx.helper.get_attribute_value(attribute), np.float32)
+        elif attribute.name in ("value_int", "value_ints"):
+            found.values[node.output[0]] = np.asarray(onnx.helper.get_attribute_value(attribute), np.int64)
+
+
+def _fold(found: Constants, node: onnx.NodeProto, opset: int) -> None:
+    """Computes a node of small constants; what the reference cannot compute has no value, and is constant all the same."""
+    if not all(n in found.values for n in node.input if n):
+        return
+    if node.op_type in ("Expand", "ConstantOfShape", "Range") and not _stays_small(found.values, node):
+        return
+    graph = onnx.helper.make_graph(
+        [node],
+        "fold",
+        [onnx.ValueInfoProto(name=n) for n in node.input if n],
+        [onnx.ValueInfoProto(name=n) for n in node.output],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    try:
+        results = ReferenceEvaluator(model).run(None, {n: found.values[n] for n in node.input if n})
+    except Exception:  # noqa: BLE001 - the reference may fail in any way; the value is then unknown
+        return
+    for name, value in zip(node.output, results, strict=False):
+        if isinstance(value, (np.ndarray, np.generic)) and np.asarray(value).size <= SMALL:
+            found.values[name] = np.asarray(value)
+
+
+def _stays_small(values: Mapping[str, np.ndarray], node: onnx.NodeProto) -> bool:
+    if node.op_type == "Range":
+        start, limit, delta = (float(values[n].reshape(-1)[0]) for n in node.input)
+        return delta != 0 and abs((limit - start) / delta) <= SMALL
+    shape = values[node.input[-1]].reshape(-1)
+    return bool(np.prod(shape.astype(np.float64)) <= SMALL)

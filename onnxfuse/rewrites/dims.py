@@ -1,0 +1,75 @@
+"""Dimensions of shapes that may be symbolic, and the little algebra that fusion needs of them.
+
+A dimension is an int, or a str: a symbol of the model (equal names are equal extents), an expression over symbols
+that says how the extent came about (equal expressions are equal extents), or a fresh symbol that equals nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import TypeAlias
+
+__all__ = ["Dim", "Shape", "Symbols", "element_count"]
+
+Dim: TypeAlias = int | str
+Shape: TypeAlias = tuple[Dim, ...]
+
+
+class Symbols:
+    """Makes fresh symbols and broadcasts shapes; remembers which dimensions a broadcast of unknown outcome came from."""
+
+    def __init__(self) -> None:
+        self._counter = itertools.count()
+        self._parts: dict[str, frozenset[Dim]] = {}
+
+    def fresh(self) -> str:
+        """A symbol that equals no other."""
+        return f"?{next(self._counter)}"
+
+    def broadcast_dim(self, a: Dim, b: Dim) -> Dim:
+        """The extent of two dimensions broadcast together; a symbol of its own where neither is known to win."""
+        if a == b or b == 1:
+            return a
+        if a == 1:
+            return b
+        if isinstance(a, int):
+            return a
+        if isinstance(b, int):
+            return b
+        parts = self.parts(a) | self.parts(b)
+        if parts == self.parts(a):
+            return a
+        if parts == self.parts(b):
+            return b
+        name = "max(" + ",".join(sorted(str(p) for p in parts)) + ")"
+        self._parts[name] = parts
+        return name
+
+    def parts(self, dim: Dim) -> frozenset[Dim]:
+        """The dimensions whose broadcast `dim` is."""
+        return self._parts.get(dim, frozenset((dim,))) if isinstance(dim, str) else frozenset((dim,))
+
+    def broadcast(self, shapes: Iterable[Shape]) -> Shape:
+        """The shape of several operands broadcast together by ONNX's multidirectional rule."""
+        result: Shape = ()
+        for shape in shapes:
+            rank = max(len(result), len(shape))
+            a = (1,) * (rank - len(result)) + result
+            b = (1,) * (rank - len(shape)) + shape
+            result = tuple(self.broadcast_dim(x, y) for x, y in zip(a, b, strict=True))
+        return result
+
+    def fits(self, operand: Dim, extent: Dim) -> bool:
+        """Whether a tensor dimension `operand` may be read along a space dimension of `extent`: equal, or broadcast."""
+        return (
+            operand in (1, extent)
+            or operand in self.parts(extent)
+            or (isinstance(extent, int) and isinstance(operand, str))
+        )
+
+
+def element_count(shape: Sequence[Dim]) -> int | None:
+    """The number of elements of a static shape, else None."""
+    return prod(d for d in shape if isinstance(d, int)) if all(isinstance(d, int) for d in shape) else None

@@ -1,0 +1,35 @@
+"""Opens local functions in which something can be fused, and keeps the others.
+
+A fused node with an overload cannot stand inside a local function (ONNX Runtime 1.31 and 1.32 do not load it without the
+library), so a function is inlined where it holds two or more operators that a region could take.
+"""
+
+from __future__ import annotations
+
+import onnx
+import onnx.inliner
+
+from onnxfuse.rewrites.lowering import LOWERINGS
+from onnxfuse.rewrites.lowering.data_movement import MOVEMENT
+
+__all__ = ["inline_fusible"]
+
+
+def inline_fusible(model: onnx.ModelProto, min_nodes: int) -> onnx.ModelProto:
+    """The model with those functions inlined; the same object where there are none."""
+    functions = [f for f in model.functions if f.domain != "onnxfuse"]
+    if not functions:
+        return model
+    calls = {(f.domain, f.name): [(n.domain, n.op_type) for n in f.node] for f in functions}
+    chosen = {key for key, nodes in calls.items() if sum(_fusible(node) for node in nodes) >= min_nodes}
+    # A function that calls a chosen one is opened too: what it calls then fuses with its neighbours.
+    while more := {key for key, nodes in calls.items() if key not in chosen and any(node in chosen for node in nodes)}:
+        chosen |= more
+    if not chosen:
+        return model
+    return onnx.inliner.inline_selected_functions(model, sorted(chosen), exclude=False)
+
+
+def _fusible(node: tuple[str, str]) -> bool:
+    domain, op_type = node
+    return ("" if domain == "ai.onnx" else domain, op_type) in LOWERINGS and op_type not in MOVEMENT

@@ -1,0 +1,196 @@
+"""Finds the regions of one graph and turns those that pay into fused nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxfuse.custom_ops.program import Program
+from onnxfuse.custom_ops.types import size
+from onnxfuse.report import Fusion, Refusal
+from onnxfuse.rewrites.classify import OP_TYPES, classify
+from onnxfuse.rewrites.dims import element_count
+from onnxfuse.rewrites.emit import emit
+from onnxfuse.rewrites.fragment import Fragment, Refused
+from onnxfuse.rewrites.graph import GraphView, node_label
+from onnxfuse.rewrites.leave import left_to_runtime
+from onnxfuse.rewrites.lowering import LOWERINGS, lower
+from onnxfuse.rewrites.lowering.data_movement import MOVEMENT
+from onnxfuse.rewrites.lowering.normalizations import NORMALIZATIONS
+from onnxfuse.rewrites.regions import Region, grow_regions
+
+__all__ = ["Choice", "FusedNode", "fuse_graph"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the user asked for: the target, the least number of operators in a fused node, the rewrites allowed."""
+
+    target: str
+    min_nodes: int
+    rewrites: frozenset[str]
+
+
+@dataclass
+class FusedNode:
+    """A fused node to be put in place of `nodes`."""
+
+    op_type: str
+    program: Program
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: list[int]
+    launches_saved: int
+    bytes_saved: int | None
+    notes: tuple[str, ...]
+
+    def fusion(self, view: GraphView, name: str) -> Fusion:
+        """The report's line."""
+        protos = [view.protos[i] for i in self.nodes]
+        return Fusion(
+            op_type=self.op_type,
+            name=name,
+            nodes=tuple(node_label(p) for p in protos),
+            operators=tuple(p.op_type for p in protos),
+            inputs=self.inputs,
+            outputs=self.outputs,
+            program=self.program.text(),
+            launches_saved=self.launches_saved,
+            bytes_saved=self.bytes_saved,
+            graph=view.name,
+            notes=self.notes,
+        )
+
+
+@dataclass
+class Found:
+    """What `fuse_graph` found."""
+
+    fused: list[FusedNode] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+def fuse_graph(view: GraphView, choice: Choice) -> Found:
+    """The fused nodes that the graph should have, and the reasons for what stays."""
+    found = Found()
+
+    def refuse(i: int, reason: str) -> None:
+        found.refusals.append(Refusal(node_label(view.protos[i]), view.protos[i].op_type, reason, view.name))
+
+    left = left_to_runtime(view, choice.target, alone=choice.min_nodes == 1)
+    reductions_allowed = bool(choice.rewrites & {"layer_norm", "rms_norm", "softmax", "reduction"})
+    fragments: dict[int, Fragment] = {}
+    for i, proto in enumerate(view.protos):
+        if ("" if proto.domain == "ai.onnx" else proto.domain, proto.op_type) not in LOWERINGS:
+            continue
+        if i in left:
+            if i not in view.constants.nodes:
+                refuse(i, left[i])
+            continue
+        try:
+            fragment = lower(view.operator(i))
+            if not reductions_allowed and any(s.reduces for s in fragment.steps):
+                raise Refused("reductions are switched off (skip, only)")
+            fragments[i] = fragment
+        except Refused as refusal:
+            refuse(i, refusal.reason)
+    regions, unfit = grow_regions(view, fragments)
+    for i, reason in unfit.items():
+        refuse(i, reason)
+    for region in regions:
+        try:
+            found.fused.append(_finish(view, region, choice))
+        except Refused as refusal:
+            for i in region.nodes:
+                if view.protos[i].op_type not in MOVEMENT:
+                    refuse(i, refusal.reason)
+    return found
+
+
+def _finish(view: GraphView, region: Region, choice: Choice) -> FusedNode:
+    work = [i for i in region.nodes if view.protos[i].op_type not in MOVEMENT]
+    # A normalization operator is worth a fused node on its own: it is a region of several operators already.
+    weight = sum(2 if view.protos[i].op_type in NORMALIZATIONS else 1 for i in work)
+    if weight < max(choice.min_nodes, 1):
+        joins = dict.fromkeys(reason for _, reason in region.refused)
+        if not work or choice.min_nodes > weight > 1:
+            raise Refused(f"fewer than {choice.min_nodes} operators lie together")
+        raise Refused("no neighbour that can join it" + (f": {'; '.join(joins)}" if joins else ""))
+    members = set(region.nodes)
+    outputs = [
+        name
+        for i in region.nodes
+        for name in view.protos[i].output
+        if name and (name in view.kept or any(c not in members for c in view.consumers.get(name, ())))
+    ]
+    if not outputs:
+        raise Refused("nothing uses its results")
+    emitted = emit(region.layout, [(name, view.type_of(name).type) for name in outputs])
+    rewrite = classify(emitted.program.kernels[0])
+    if rewrite not in choice.rewrites:
+        raise Refused(f"the rewrite {rewrite} is switched off (skip, only)")
+    return FusedNode(
+        op_type=OP_TYPES[rewrite],
+        program=emitted.program,
+        inputs=emitted.inputs,
+        outputs=tuple(outputs),
+        nodes=region.nodes,
+        launches_saved=len(work) - 1,
+        bytes_saved=_bytes_saved(view, region.nodes, emitted.inputs, outputs),
+        notes=_notes(view, region.nodes, members, outputs),
+    )
+
+
+def _bytes(view: GraphView, names: Iterable[str]) -> int | None:
+    total = 0
+    for name in names:
+        known = view.type_of(name)
+        count = element_count(known.shape) if known.shape is not None else None
+        if count is None or not known.type:
+            return None
+        total += count * size(known.type)
+    return total
+
+
+def _bytes_saved(
+    view: GraphView, nodes: Iterable[int], inputs: Collection[str], outputs: Collection[str]
+) -> int | None:
+    """Reads and writes of all operators on their own, less those of the fused node."""
+    before = 0
+    for i in nodes:
+        proto = view.protos[i]
+        if proto.op_type in MOVEMENT:
+            continue
+        moved = _bytes(view, [n for n in (*proto.input, *proto.output) if n])
+        if moved is None:
+            return None
+        before += moved
+    after = _bytes(view, [*inputs, *outputs])
+    return None if after is None else before - after
+
+
+def _notes(view: GraphView, nodes: Iterable[int], members: set[int], outputs: Collection[str]) -> tuple[str, ...]:
+    """Where the original is less accurate than the fused form: float16 results that stay in float32 now."""
+    growing = ("Pow", "Mul", "Exp", "ReduceSum", "ReduceSumSquare", "ReduceL2", "Sum", "Add")
+    inner = [
+        view.protos[i]
+        for i in nodes
+        if view.protos[i].op_type in growing
+        and any(view.type_of(n).type == "f16" and n not in outputs for n in view.protos[i].output)
+    ]
+    squares = [
+        p
+        for p in inner
+        if p.op_type in ("Pow", "ReduceSumSquare", "ReduceL2") or (p.op_type == "Mul" and len(set(p.input)) == 1)
+    ]
+    if squares:
+        return (f"{node_label(squares[0])} is computed in float32: values above 255 no longer overflow float16 there",)
+    return ()
+
+
+def tensors_of(nodes: Iterable[gs.Node]) -> dict[str, gs.Tensor]:
+    """The tensors at the nodes, by name."""
+    return {t.name: t for node in nodes for t in (*node.inputs, *node.outputs) if t.name}

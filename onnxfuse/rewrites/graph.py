@@ -1,0 +1,83 @@
+"""One graph of a model as the fusion engine sees it: nodes in order, who makes and who uses each value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+import onnx_graphsurgeon as gs
+
+from onnxfuse.rewrites.constants import Constants
+from onnxfuse.rewrites.dims import Symbols
+from onnxfuse.rewrites.fragment import Builder
+from onnxfuse.rewrites.lowering import Operator
+from onnxfuse.rewrites.shapes import Scope, TensorType
+
+__all__ = ["GraphView", "node_label"]
+
+
+def node_label(node: onnx.NodeProto) -> str:
+    """A node's name; an unnamed one shows as its type and first output."""
+    return node.name or f"{node.op_type}({next((o for o in node.output if o), '')})"
+
+
+@dataclass
+class GraphView:
+    """A sorted graph. `nodes` (graphsurgeon's, to edit) and `protos` (to read) are in the same order.
+
+    `types` has the values visible in this graph; `kept` the names that must remain: graph outputs and what bodies of
+    If, Loop and Scan capture.
+    """
+
+    name: str
+    graph: gs.Graph
+    nodes: list[gs.Node]
+    protos: list[onnx.NodeProto]
+    types: Scope
+    constants: Constants
+    symbols: Symbols
+    opset: int
+    kept: set[str]
+    captures: dict[int, list[str]] = field(default_factory=dict)  # outer values that a node's bodies read
+    producer: dict[str, int] = field(default_factory=dict)
+    consumers: dict[str, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for i, proto in enumerate(self.protos):
+            for name in proto.output:
+                if name:
+                    self.producer[name] = i
+            for name in proto.input:
+                if name:
+                    self.consumers.setdefault(name, []).append(i)
+
+    def producers_of(self, i: int) -> list[int]:
+        """The nodes that make what node `i` and its bodies read, each once, in the order of the inputs."""
+        names = [*self.protos[i].input, *self.captures.get(i, ())]
+        return list(dict.fromkeys(self.producer[n] for n in names if n in self.producer))
+
+    def operator(self, i: int) -> Operator:
+        """Node `i` as lowerings want it."""
+        proto = self.protos[i]
+        names = [*proto.input, *proto.output]
+        return Operator(
+            op_type=proto.op_type,
+            domain="" if proto.domain == "ai.onnx" else proto.domain,
+            opset=self.opset,
+            inputs=list(proto.input),
+            outputs=list(proto.output),
+            attributes={a.name: _value(a) for a in proto.attribute if a.type != onnx.AttributeProto.GRAPH},
+            types={n: self.types[n] for n in names if n in self.types},
+            constants={n: self.constants.values[n] for n in proto.input if n in self.constants.values},
+            build=Builder(self.symbols),
+        )
+
+    def type_of(self, name: str) -> TensorType:
+        """Type and shape of a value."""
+        return self.types.get(name, TensorType("", None))
+
+
+def _value(attribute: onnx.AttributeProto) -> Any:
+    value = onnx.helper.get_attribute_value(attribute)
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,74 @@
+"""What is left to ONNX Runtime: operators that it computes for less inside its own kernels, and shape arithmetic.
+
+1. Constants: a node whose inputs are all constant is folded by ONNX Runtime when the session is created.
+2. Shape arithmetic: what is computed from Shape and Size alone stays on the CPU, where ONNX Runtime keeps it.
+3. An activation that is the only user of a Conv (on the CPU also of a Gemm) is folded into it.
+4. BatchNormalization after a Conv whose only user it is, is folded into its weights.
+5. Between DequantizeLinear and QuantizeLinear the group is one quantized kernel.
+"""
+
+from __future__ import annotations
+
+from onnxfuse.rewrites.graph import GraphView
+
+__all__ = ["left_to_runtime", "shape_arithmetic"]
+
+_CONV_ACTIVATIONS = {
+    "cpu": frozenset(("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")),
+    "cuda": frozenset(("Relu",)),
+}
+_GEMM_ACTIVATIONS = {
+    "cpu": frozenset(
+        ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "HardSigmoid", "Softplus", "Softsign", "ThresholdedRelu")
+    ),
+    "cuda": frozenset[str](),
+}
+
+
+def shape_arithmetic(view: GraphView) -> set[int]:
+    """The nodes that compute on shapes alone."""
+    names: set[str] = set()
+    nodes: set[int] = set()
+    for i, proto in enumerate(view.protos):
+        if proto.op_type in ("Shape", "Size"):
+            names.update(proto.output)
+            continue
+        inputs = [n for n in proto.input if n and n not in view.constants.names]
+        if (
+            inputs
+            and all(n in names for n in inputs)
+            and proto.op_type not in ("ConstantOfShape", "Expand", "RandomNormal")
+        ):
+            nodes.add(i)
+            names.update(proto.output)
+    return nodes
+
+
+def left_to_runtime(view: GraphView, target: str, alone: bool) -> dict[int, str]:
+    """Reasons, by node. `alone`: the user asks for single operators (min_nodes=1), so only what must stays is left."""
+    reasons: dict[int, str] = {}
+    for i in view.constants.nodes:
+        reasons[i] = "all its inputs are constant; ONNX Runtime folds it when the session is created"
+    for i in shape_arithmetic(view):
+        reasons.setdefault(i, "it computes on shapes, which ONNX Runtime does on the CPU")
+    if alone:
+        return reasons
+    for i, proto in enumerate(view.protos):
+        if i in reasons or not proto.input or proto.input[0] not in view.producer:
+            continue
+        before = view.protos[view.producer[proto.input[0]]]
+        only_user = len(view.consumers[proto.input[0]]) == 1 and proto.input[0] not in view.kept
+        if before.op_type == "Conv" and only_user:
+            if proto.op_type in _CONV_ACTIVATIONS[target]:
+                reasons[i] = "ONNX Runtime computes this activation inside the Conv before it"
+            elif proto.op_type == "BatchNormalization":
+                reasons[i] = "ONNX Runtime folds it into the Conv before it"
+        elif before.op_type == "Gemm" and only_user and proto.op_type in _GEMM_ACTIVATIONS[target]:
+            reasons[i] = "ONNX Runtime computes this activation inside the Gemm before it"
+        if before.op_type == "DequantizeLinear":
+            users = [view.protos[c].op_type for o in proto.output for c in view.consumers.get(o, [])]
+            if users and all(u == "QuantizeLinear" for u in users):
+                reasons.setdefault(
+                    i, "it stands between DequantizeLinear and QuantizeLinear, one quantized kernel in ONNX Runtime"
+                )
+    return reasons

@@ -1,0 +1,124 @@
+"""Element-wise arithmetic, comparisons, logic and conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+
+from onnxfuse.custom_ops.primitives import PRIMITIVES
+from onnxfuse.custom_ops.types import is_float
+from onnxfuse.rewrites.fragment import Refused, Value
+from onnxfuse.rewrites.lowering.operator import LOWERINGS, Operator, lowering
+
+__all__: list[str] = []
+
+
+def _direct(primitive: str, arity: int) -> None:
+    def lower(op: Operator) -> Sequence[Value]:
+        return [op.build(primitive, *(op.value(i) for i in range(arity)))]
+
+    LOWERINGS["", str(PRIMITIVES[primitive].onnx)] = lower
+
+
+# A primitive whose table entry names an operator without attributes computes just that operator.
+for _name, _primitive in PRIMITIVES.items():
+    if _primitive.onnx and not _primitive.attributes and not _primitive.reduces and _name not in ("isinf", "pow"):
+        _direct(_name, _primitive.arity)
+
+
+def _variadic(onnx_name: str, primitive: str) -> None:
+    def lower(op: Operator) -> Sequence[Value]:
+        values = [op.value(i) for i in range(len(op.inputs))]
+        return [reduce(lambda a, b: op.build(primitive, a, b), values)]
+
+    LOWERINGS["", onnx_name] = lower
+
+
+for _onnx_name, _op in (("Min", "min"), ("Max", "max"), ("Sum", "add")):
+    _variadic(_onnx_name, _op)
+
+
+@lowering("Mean")
+def _mean(op: Operator) -> Sequence[Value]:
+    values = [op.value(i) for i in range(len(op.inputs))]
+    return [op.build("div", reduce(lambda a, b: op.build("add", a, b), values), len(values))]
+
+
+@lowering("Mod")
+def _mod(op: Operator) -> Sequence[Value]:
+    a, b = op.value(0), op.value(1)
+    fmod = bool(op.attribute("fmod", 0))
+    if is_float(a.type) and not fmod:
+        raise Refused("Mod of floats needs fmod=1")
+    return [op.build("fmod" if fmod else "mod", a, b)]
+
+
+@lowering("Pow")
+def _pow(op: Operator) -> Sequence[Value]:
+    base, exponent = op.value(0), op.value(1)
+    b = op.build
+    if exponent.op == "const" and is_float(base.type) and len(exponent.shape) <= len(base.shape):
+        # The squares and cubes of spelled-out norms and GELUs are products, as in ONNX Runtime; others are not exact.
+        if exponent.const == 1:
+            return [b("add", base, -0.0)]
+        if exponent.const == 2:
+            return [b("mul", base, base)]
+        if exponent.const == 3:
+            return [b("mul", b("mul", base, base), base)]
+    if base.type == exponent.type:
+        return [b("pow", base, exponent)]
+    if is_float(base.type):
+        return [b("pow", base, b.cast(exponent, base.type))]
+    if is_float(exponent.type):
+        return [b.cast(b("pow", b.cast(base, "f64"), b.cast(exponent, "f64")), base.type)]
+    return [b("pow", base, b.cast(exponent, base.type))]
+
+
+@lowering("BitShift")
+def _bit_shift(op: Operator) -> Sequence[Value]:
+    direction = op.attribute("direction", "LEFT")
+    return [op.build("shift_left" if direction == "LEFT" else "shift_right", op.value(0), op.value(1))]
+
+
+@lowering("IsInf")
+def _is_inf(op: Operator) -> Sequence[Value]:
+    x = op.value(0)
+    positive, negative = bool(op.attribute("detect_positive", 1)), bool(op.attribute("detect_negative", 1))
+    if positive and negative:
+        return [op.build("isinf", x)]
+    if positive or negative:
+        return [op.build("equal", x, np.inf if positive else -np.inf)]
+    return [op.build("not", op.build("equal", op.build("isnan", x), op.build("isnan", x)))]
+
+
+@lowering("Clip")
+def _clip(op: Operator) -> Sequence[Value]:
+    x = op.value(0)
+    if op.opset < 11:
+        low = op.build.const(op.float_attribute("min", float(np.finfo(np.float32).min)), x.type)
+        high = op.build.const(op.float_attribute("max", float(np.finfo(np.float32).max)), x.type)
+        bounds = [low if "min" in op.attributes else None, high if "max" in op.attributes else None]
+    else:
+        bounds = [op.value(i) if op.has(i) else None for i in (1, 2)]
+    rank = len(x.shape)
+    y = x
+    for bound, name in zip(bounds, ("max", "min"), strict=True):
+        if bound is not None:
+            if any(d != 1 for d in bound.shape):
+                raise Refused("its bounds are not known to be scalars")
+            y = op.build(name, y, op.build.view(bound, ()))
+    if y is x:
+        y = op.build.view(x, range(rank))
+    return [y]
+
+
+@lowering("Cast")
+def _cast(op: Operator) -> Sequence[Value]:
+    return [op.build.cast(op.value(0), op.onnx_type(op.attribute("to", 0)))]
+
+
+@lowering("CastLike")
+def _cast_like(op: Operator) -> Sequence[Value]:
+    return [op.build.cast(op.value(0), op.storage(1))]

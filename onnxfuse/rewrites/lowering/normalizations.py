@@ -1,0 +1,113 @@
+"""The normalization operators, with means and variances in two passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnxfuse.custom_ops.types import is_float
+from onnxfuse.rewrites.fragment import Builder, Refused, Value
+from onnxfuse.rewrites.lowering.operator import Operator, lowering
+
+__all__ = ["NORMALIZATIONS", "standardize"]
+
+NORMALIZATIONS = frozenset(
+    ("LayerNormalization", "RMSNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LpNormalization")
+)
+
+
+def _input(op: Operator) -> Value:
+    x = op.value(0)
+    if x.op == "const" or not is_float(x.type):
+        raise Refused(f"{op.op_type} of constants or integers is left to the runtime")
+    op.build.fragment.idiom = True
+    return x
+
+
+def standardize(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value, Value]:
+    """(x - mean) / sqrt(variance + epsilon) over `axes`, the mean, and 1 / sqrt(variance + epsilon)."""
+    mean = b.reduce("mean", x, axes)
+    centred = b("sub", x, mean)
+    variance = b.reduce("mean", b("mul", centred, centred), axes)
+    inverse = b("reciprocal", b("sqrt", b("add", variance, epsilon)))
+    return b("mul", centred, inverse), mean, inverse
+
+
+@lowering("LayerNormalization")
+def _layer_normalization(op: Operator) -> Sequence[Value]:
+    x, b = _input(op), op.build
+    rank = len(x.shape)
+    axis = int(op.attribute("axis", -1))
+    axis += rank if axis < 0 else 0
+    if not 0 <= axis < rank:
+        raise Refused("its axis does not fit its input")
+    y, mean, inverse = standardize(b, x, range(axis, rank), op.float_attribute("epsilon", 1e-5))
+    y = b("mul", y, op.value(1))
+    if op.has(2):
+        y = b("add", y, op.value(2))
+    if y.shape != x.shape:
+        raise Refused("its scale or bias is not known to broadcast into its input's shape")
+    return [y, mean, inverse]
+
+
+@lowering("RMSNormalization")
+def _rms_normalization(op: Operator) -> Sequence[Value]:
+    x, b = _input(op), op.build
+    rank = len(x.shape)
+    axis = int(op.attribute("axis", -1))
+    axis += rank if axis < 0 else 0
+    if not 0 <= axis < rank:
+        raise Refused("its axis does not fit its input")
+    square = b.reduce("mean", b("mul", x, x), range(axis, rank))
+    inverse = b("reciprocal", b("sqrt", b("add", square, op.float_attribute("epsilon", 1e-5))))
+    y = b("mul", b("mul", x, inverse), op.value(1))
+    if y.shape != x.shape:
+        raise Refused("its scale is not known to broadcast into its input's shape")
+    return [y]
+
+
+@lowering("InstanceNormalization")
+def _instance_normalization(op: Operator) -> Sequence[Value]:
+    x, b = _input(op), op.build
+    rank = len(x.shape)
+    if rank < 3:
+        raise Refused("its input has no spatial dimensions")
+    y, _, _ = standardize(b, x, range(2, rank), op.float_attribute("epsilon", 1e-5))
+    return [b("add", b("mul", y, b.along(op.value(1), 1, rank)), b.along(op.value(2), 1, rank))]
+
+
+@lowering("MeanVarianceNormalization")
+def _mean_variance_normalization(op: Operator) -> Sequence[Value]:
+    x, b = _input(op), op.build
+    axes = [int(a) for a in op.attribute("axes", [0, 2, 3])]
+    mean = b.reduce("mean", x, axes)
+    centred = b("sub", x, mean)
+    deviation = b("sqrt", b.reduce("mean", b("mul", centred, centred), axes))
+    # The operator's definition adds 1e-9 to the deviation, outside of the root.
+    return [b("div", centred, b("add", deviation, 1e-9))]
+
+
+@lowering("BatchNormalization")
+def _batch_normalization(op: Operator) -> Sequence[Value]:
+    x, b = _input(op), op.build
+    if op.attribute("training_mode", 0) or any(op.used(i) for i in range(1, 5)):
+        raise Refused("it is in training mode")
+    rank = len(x.shape)
+    if rank < 2:
+        raise Refused("its input has no channels")
+    scale, bias, mean, variance = (b.along(op.value(i), 1, rank) for i in range(1, 5))
+    if len({v.type for v in (x, scale, bias, mean, variance)}) > 1:
+        raise Refused("its operands have different types")
+    factor = b("div", scale, b("sqrt", b("add", variance, op.float_attribute("epsilon", 1e-5))))
+    return [b("add", b("mul", b("sub", x, mean), factor), bias)]
+
+
+@lowering("LpNormalization")
+def _lp_normalization(op: Operator) -> Sequence[Value]:
+    x, b = _input(op), op.build
+    axis = int(op.attribute("axis", -1))
+    if op.attribute("p", 2) == 1:
+        norm = b.reduce("sum", b("abs", x), [axis])
+    else:
+        norm = b("sqrt", b.reduce("sum", b("mul", x, x), [axis]))
+    # A row of zeros stays a row of zeros.
+    return [b("where", b("equal", norm, 0.0), 0.0, b("div", x, norm))]

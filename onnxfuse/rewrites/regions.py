@@ -1,0 +1,152 @@
+"""Grows regions: connected, convex sets of nodes that one kernel can compute.
+
+Nodes are visited in topological order. Each starts a region of its own and then joins the regions of its producers,
+one after the other, where
+
+1. the joined region is convex: no path leaves it and comes back,
+2. its values lie in one iteration space (layout.py),
+3. it stays within the limits of cost.py.
+
+A join that is refused is recorded with its reason; the node stays in the region it has. Time is linear in the size of
+the graph for all graphs whose regions are bounded (they are, by cost.MAX_NODES).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from onnxfuse.rewrites import cost
+from onnxfuse.rewrites.fragment import Fragment, Refused
+from onnxfuse.rewrites.graph import GraphView
+from onnxfuse.rewrites.layout import Layout
+
+__all__ = ["Region", "grow_regions"]
+
+# Units that a search for a path around a region may visit before the join is given up.
+_SEARCH_LIMIT = 4096
+
+
+@dataclass(eq=False)
+class Region:
+    """Nodes (by index, ascending) and their values' layout. `refused` has the joins that did not come about."""
+
+    nodes: list[int]
+    layout: Layout
+    refused: list[tuple[int, str]] = field(default_factory=list)
+
+
+class _Growth:
+    def __init__(self, view: GraphView, fragments: dict[int, Fragment]) -> None:
+        self.view, self.fragments = view, fragments
+        self.region_of: dict[int, Region] = {}
+        self.refused: dict[int, str] = {}
+
+    def start(self, i: int) -> Region | None:
+        layout = Layout(self.view.symbols)
+        try:
+            layout.add(self.fragments[i])
+        except Refused as refusal:
+            self.refused[i] = refusal.reason
+            return None
+        self.region_of[i] = Region([i], layout)
+        return self.region_of[i]
+
+    def visit(self, i: int) -> None:
+        if self.start(i) is None:
+            return
+        for producer in self.view.producers_of(i):
+            other, own = self.region_of.get(producer), self.region_of[i]
+            if other is None or other is own:
+                continue
+            try:
+                self.join(other, own)
+            except Refused as refusal:
+                own.refused.append((i, refusal.reason))
+
+    def join(self, a: Region, b: Region) -> None:
+        if len(a.nodes) + len(b.nodes) > cost.MAX_NODES:
+            raise Refused(f"the region has reached its limit of {cost.MAX_NODES} nodes")
+        members = set(a.nodes) | set(b.nodes)
+        self.check_convex(members)
+        if len(b.nodes) == 1:
+            a.layout.add(self.fragments[b.nodes[0]])
+        else:
+            layout = Layout(self.view.symbols)
+            for i in sorted(members):
+                layout.add(self.fragments[i])
+            a.layout = layout
+        a.nodes = sorted(members)
+        a.refused += b.refused
+        for i in b.nodes:
+            self.region_of[i] = a
+
+    def unit(self, i: int) -> list[int]:
+        region = self.region_of.get(i)
+        return region.nodes if region is not None else [i]
+
+    def producers_outside(self, nodes: Iterable[int], members: set[int]) -> list[int]:
+        return [p for i in nodes for p in self.view.producers_of(i) if p not in members]
+
+    def check_convex(self, members: set[int]) -> None:
+        """Refuses where a path leads from the region through other nodes, or through other regions, back into it."""
+        first = min(members)
+        stack = self.producers_outside(members, members)
+        seen: set[int] = set()
+        visited = 0
+        while stack:
+            i = stack.pop()
+            if i in seen:
+                continue
+            unit = self.unit(i)
+            seen.update(unit)
+            if unit[-1] < first:
+                continue
+            visited += 1
+            if visited > _SEARCH_LIMIT:
+                raise Refused("the graph around it is too entangled to prove that the nodes can run together")
+            for j in unit:
+                for p in self.view.producers_of(j):
+                    if p in members:
+                        raise Refused("other nodes between it and the region need the region's results first")
+                    if p not in seen:
+                        stack.append(p)
+
+
+def grow_regions(view: GraphView, fragments: dict[int, Fragment]) -> tuple[list[Region], dict[int, str]]:
+    """The regions of a graph, in the order of their first nodes, and the nodes that fit no space at all, with reasons."""
+    growth = _Growth(view, fragments)
+    for i in sorted(fragments):
+        growth.visit(i)
+    regions = list({id(r): r for r in growth.region_of.values()}.values())
+    while cycle := _cyclic(view, growth, regions):
+        # The search above looks back to the region's first node only; a cycle over several regions can escape it.
+        for i in cycle.nodes:
+            growth.refused[i] = "its region and another need each other's results"
+            del growth.region_of[i]
+        regions.remove(cycle)
+    return sorted(regions, key=lambda r: r.nodes[0]), growth.refused
+
+
+def _cyclic(view: GraphView, growth: _Growth, regions: list[Region]) -> Region | None:
+    """A region that cannot be ordered with the rest of the graph, or None where all can."""
+    unit_of = {i: i for i in range(len(view.protos))}
+    for region in regions:
+        unit_of.update(dict.fromkeys(region.nodes, region.nodes[0]))
+    after: dict[int, set[int]] = {}
+    waiting: dict[int, int] = dict.fromkeys(unit_of.values(), 0)
+    for i in range(len(view.protos)):
+        for p in view.producers_of(i):
+            a, b = unit_of[p], unit_of[i]
+            if a != b and b not in after.setdefault(a, set()):
+                after[a].add(b)
+                waiting[b] += 1
+    ready = [u for u, n in waiting.items() if n == 0]
+    while ready:
+        u = ready.pop()
+        del waiting[u]
+        for b in after.get(u, ()):
+            waiting[b] -= 1
+            if waiting[b] == 0:
+                ready.append(b)
+    return next((r for r in reversed(regions) if r.nodes[0] in waiting and len(r.nodes) > 1), None)

@@ -1,0 +1,149 @@
+"""Types and shapes of every value of a model: ONNX's own inference, and what it leaves open, symbolically.
+
+ONNX's inference drops a dimension that it cannot compute; here it becomes an expression of the dimensions that it
+depends on, so that two branches that treat a symbolic size alike are known to agree.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from onnxfuse.custom_ops.types import from_onnx
+from onnxfuse.rewrites.dims import Dim, Shape, Symbols
+from onnxfuse.rewrites.shape_rules import RULES, Site, TensorType
+
+__all__ = ["Scope", "TensorType", "infer", "symbolic_scope"]
+
+# Initializers above this size say nothing about shapes; inference runs without their data.
+SMALL = 1024
+
+
+Scope = dict[str, TensorType]
+UNKNOWN = TensorType("", None)
+
+
+def infer(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of the model, without large weights, whose value_info holds what ONNX's shape inference finds.
+
+    Declared value_info is used only for values that inference cannot type (outputs of operators that ONNX does not
+    know): a stale declaration must not decide a fusion.
+    """
+    skeleton = onnx.ModelProto()
+    skeleton.ir_version = max(model.ir_version, 4)
+    skeleton.opset_import.extend(model.opset_import)
+    skeleton.functions.extend(f for f in model.functions if not f.overload)
+    known_domains = {"", "ai.onnx", "ai.onnx.ml"} | {f.domain for f in skeleton.functions}
+    _copy_graph(model.graph, skeleton.graph, known_domains)
+    for data_prop in (True, False):
+        try:
+            return onnx.shape_inference.infer_shapes(skeleton, data_prop=data_prop)
+        except Exception:  # noqa: S112 - inference is best effort: what it cannot type is not fused
+            continue
+    return skeleton
+
+
+def _copy_graph(source: onnx.GraphProto, target: onnx.GraphProto, known_domains: set[str]) -> None:
+    opaque: set[str] = set()
+    for node in source.node:
+        copy = target.node.add()
+        copy.op_type, copy.domain, copy.overload = node.op_type, node.domain, node.overload
+        copy.input.extend(node.input)
+        copy.output.extend(node.output)
+        if node.domain not in known_domains:
+            opaque.update(node.output)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                new = copy.attribute.add()
+                new.name, new.type = attribute.name, attribute.type
+                _copy_graph(attribute.g, new.g, known_domains)
+            elif attribute.type != onnx.AttributeProto.TENSOR or attribute.t.ByteSize() < 16 * SMALL:
+                copy.attribute.add().CopyFrom(attribute)
+            else:
+                new = copy.attribute.add()
+                new.CopyFrom(_zeros(attribute.name, attribute.t))
+    declared = {i.name for i in source.input}
+    target.name = source.name or "graph"
+    target.input.extend(source.input)
+    target.output.extend(source.output)
+    for tensor in source.initializer:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL and int(np.prod(tensor.dims)) <= SMALL:
+            target.initializer.add().CopyFrom(tensor)
+        elif tensor.name not in declared:
+            target.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    for sparse in source.sparse_initializer:
+        target.input.append(
+            onnx.helper.make_tensor_value_info(sparse.values.name, sparse.values.data_type, list(sparse.dims))
+        )
+    target.value_info.extend(v for v in source.value_info if v.name in opaque)
+
+
+def _zeros(name: str, tensor: onnx.TensorProto) -> onnx.AttributeProto:
+    """A stand-in for a large Constant: inference reads the type and dims alone, so the data can go."""
+    new = onnx.AttributeProto(name=name, type=onnx.AttributeProto.TENSOR)
+    new.t.data_type = tensor.data_type
+    new.t.dims.extend(tensor.dims)
+    return new
+
+
+def symbolic_scope(
+    graph: onnx.GraphProto, outer: Scope, symbols: Symbols, declared: onnx.GraphProto | None = None
+) -> Scope:
+    """Types and shapes of the values that `graph` (from `infer`) defines, on top of those it captures from `outer`.
+
+    `declared` is the model's own graph: its value_info types what inference could not.
+    """
+    scope: Scope = {}
+    constants: dict[str, np.ndarray] = {}
+    for tensor in graph.initializer:
+        scope[tensor.name] = TensorType(from_onnx(tensor.data_type) or "", tuple(tensor.dims))
+        constants[tensor.name] = numpy_helper.to_array(tensor)
+    for value in graph.input:
+        scope.setdefault(value.name, _declared_type(value, symbols))
+    hints = {v.name: v for v in declared.value_info} if declared is not None else {}
+    hints |= {v.name: v for v in (*graph.value_info, *graph.output)}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.domain == "":
+            for attribute in node.attribute:
+                if attribute.name == "value" and attribute.t.raw_data or attribute.name in ("value_int", "value_ints"):
+                    constants[node.output[0]] = np.asarray(
+                        numpy_helper.to_array(attribute.t)
+                        if attribute.name == "value"
+                        else onnx.helper.get_attribute_value(attribute)
+                    )
+        inputs = [(scope.get(n) or outer.get(n) or UNKNOWN) if n else UNKNOWN for n in node.input]
+        rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        shapes = rule(Site(node, inputs, constants, symbols)) if rule is not None else None
+        for i, name in enumerate(node.output):
+            if not name:
+                continue
+            hinted = _declared_type(hints[name], symbols) if name in hints else UNKNOWN
+            shape = shapes[i] if shapes is not None and i < len(shapes) else None
+            scope[name] = TensorType(hinted.type, _combine(hinted.shape, shape))
+    return scope
+
+
+def _combine(inferred: Shape | None, derived: Shape | None) -> Shape | None:
+    """What ONNX inferred, with the dimensions that it left open taken from our own rule."""
+    if derived is None or inferred is None or len(inferred) != len(derived):
+        return inferred if inferred is not None else derived
+    return tuple(
+        d if isinstance(i, str) and (i.startswith(("?", "unk__")) or isinstance(d, int)) else i
+        for i, d in zip(inferred, derived, strict=True)
+    )
+
+
+def _declared_type(value: onnx.ValueInfoProto, symbols: Symbols) -> TensorType:
+    if not value.type.HasField("tensor_type"):
+        return UNKNOWN
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return TensorType(from_onnx(tensor.elem_type) or "", None)
+    shape: list[Dim] = []
+    for d in tensor.shape.dim:
+        if d.HasField("dim_value") and d.dim_value >= 0:
+            shape.append(d.dim_value)
+        else:
+            shape.append(d.dim_param or symbols.fresh())
+    return TensorType(from_onnx(tensor.elem_type) or "", tuple(shape))
