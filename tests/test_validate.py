@@ -14,6 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse import runtime
+from onnxfuse.custom_ops.function import to_function
+from onnxfuse.custom_ops.program import Program
 from onnxfuse.errors import MissingRuntimeError, ModelError, OnnxfuseError, ProgramError
 from onnxfuse.measure import compare_latency
 from onnxfuse.validate import make_inputs, validate
@@ -204,6 +206,15 @@ def test_dims_by_name_and_by_axis():
     assert make_inputs(model, {"batch": 3, "x.1": 0})["x"].shape == (3, 0, 7)
     with pytest.raises(OnnxfuseError, match=r"no free dimension 'rows'; it has batch, x\.1"):
         make_inputs(model, {"rows": 3})
+    assert make_inputs(model, {"x.0": 3})["x"].shape == (3, 2, 7)  # a named one can be given by its place as well
+    with pytest.raises(OnnxfuseError, match="'batch' cannot be 3 and 4 at once"):
+        make_inputs(model, {"x.0": 3, "batch": 4})
+
+
+def test_dimensions_that_an_exporter_did_not_know_are_not_one():
+    node = helper.make_node("Identity", ["x"], ["y"])
+    model = build([node], [("x", TensorProto.FLOAT, ["?", "?"])], [("y", TensorProto.FLOAT, None)])
+    assert make_inputs(model, {"x.0": 3, "x.1": 4})["x"].shape == (3, 4)
 
 
 def test_seeds_differ_and_repeat():
@@ -338,6 +349,39 @@ def test_a_program_edited_by_hand_is_refused_with_its_node_and_line():
     model.opset_import.append(helper.make_opsetid("onnxfuse", 1))
     with pytest.raises(ProgramError, match=r"FusedElementwise node 'fused': line 4: .*rleu"):
         validate(scaled(), model)
+
+
+def doubling(factor="2.0", function_of=None):
+    """x * factor as a fused node with the local function of its own program, or of another one."""
+
+    def program(value):
+        text = f"onnxfuse 1\nspace d0\n%0 = input 0 f32 [d0]\n%1 = const f32 {value}\n%2 = mul f32 %0 %1\n"
+        return Program.parse(text + "output 0 f32 [d0] %2\n")
+
+    own, other = program(factor), program(function_of or factor)
+    node = helper.make_node("FusedElementwise", ["x"], ["y"], "fused", domain="onnxfuse", program=own.text())
+    node.overload = own.digest()
+    model = build([node], [("x", TensorProto.FLOAT, [3])], [("y", TensorProto.FLOAT, [3])])
+    model.ir_version = 10
+    model.opset_import.append(helper.make_opsetid("onnxfuse", 1))
+    function = to_function(other, "FusedElementwise", 17)
+    function.overload = own.digest()
+    model.functions.append(function)
+    return model
+
+
+def test_a_local_function_that_does_not_match_its_program_is_reported():
+    plain = build([helper.make_node("Add", ["x", "x"], ["y"])], [("x", TensorProto.FLOAT, [3])], [("y", 1, [3])])
+    assert validate(plain, doubling()).ok
+    result = validate(plain, doubling(function_of="3.0"))
+    assert result.outputs[0].ok  # with the library, the program counts
+    assert not result.ok
+    assert result.wrong_functions == (
+        "FusedElementwise node 'fused': its local function computes something else than its program",
+    )
+    renamed = doubling()
+    renamed.graph.node[0].overload = renamed.functions[0].overload = "other"
+    assert "another program's" in validate(plain, renamed).wrong_functions[0]
 
 
 def test_files_are_validated_with_their_external_data(tmp_path):

@@ -129,7 +129,9 @@ def validate(
     optimized: Annotated[Path, typer.Argument(metavar="B", help="The optimized model.", show_default=False)],
     dim: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=N", help="Set a free dimension (repeatable); one without a name is INPUT.AXIS."),
+        typer.Option(
+            metavar="NAME=N", help="Set a free dimension, by name or as INPUT.AXIS (repeatable); 2 where not set."
+        ),
     ] = None,
     inputs: Annotated[
         Path | None, typer.Option(metavar="FILE", help="An .npz of inputs by name; others are made up.")

@@ -115,11 +115,15 @@ def show_validation(result: Validation) -> None:
     for output in result.outputs:
         if output.note:
             line(f"{output.name}: {output.note}", "yellow")
+    for wrong_function in result.wrong_functions:
+        line(f"without the library: {wrong_function}", "yellow")
     for note in result.notes:
         line(f"note: {note}", "yellow")
     total = f"{len(result.outputs)} output" + ("s" if len(result.outputs) != 1 else "")
     wrong = [c.name for c in result.outputs if not c.ok]
     if wrong:
         line(f"FAILED: {len(wrong)} of {total} not within tolerance: {_shorten(', '.join(wrong))}", "bold red")
+    elif result.wrong_functions:
+        line(f"FAILED: {len(result.wrong_functions)} local functions do not match their programs", "bold red")
     else:
         line(f"OK: {total} within tolerance", "bold green")

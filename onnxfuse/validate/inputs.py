@@ -22,7 +22,7 @@ _MAX_ELEMENTS = 2**31
 
 @dataclass(frozen=True)
 class InputSpec:
-    """An input that a caller must give: dimensions are extents, or the names under which `dims` sets them.
+    """An input that a caller must give: dimensions are extents, or the names of what is free.
 
     `dims` is None where the model does not state the rank.
     """
@@ -34,6 +34,8 @@ class InputSpec:
 
 def input_specs(model: onnx.ModelProto) -> list[InputSpec]:
     """The model's inputs that have no default value, in order. A dimension without a name is called `input.axis`.
+
+    So is one named "?", as some exporters call all that they do not know.
 
     Raises:
         OnnxfuseError: an input is no tensor (a sequence, a map, an optional).
@@ -53,8 +55,10 @@ def input_specs(model: onnx.ModelProto) -> list[InputSpec]:
             raise OnnxfuseError(f"input {value.name!r} has an unknown element type ({tensor.elem_type})") from None
         dims: list[int | str] = []
         for axis, dim in enumerate(tensor.shape.dim):
-            static = dim.HasField("dim_value") and dim.dim_value >= 0
-            dims.append(dim.dim_value if static else dim.dim_param or f"{value.name}.{axis}")
+            if dim.HasField("dim_value") and dim.dim_value >= 0:
+                dims.append(dim.dim_value)
+            else:
+                dims.append(dim.dim_param if dim.dim_param not in ("", "?") else f"{value.name}.{axis}")
         specs.append(InputSpec(value.name, np.dtype(dtype), tuple(dims) if tensor.HasField("shape") else None))
     return specs
 
@@ -93,7 +97,8 @@ def make_inputs(
 
     Args:
         model: The model; the data of its initializers is not needed.
-        dims: Extents of free dimensions, by name; those left out are DEFAULT_EXTENT, or what `given` shows.
+        dims: Extents of free dimensions, by name or as `input.axis`; those left out are DEFAULT_EXTENT, or what
+            `given` shows.
         given: Arrays to use as they are.
         seed: Equal seeds give equal inputs.
 
@@ -109,14 +114,18 @@ def make_inputs(
 
 def _sizes(specs: list[InputSpec], dims: Mapping[str, int], given: Mapping[str, np.ndarray]) -> dict[str, int]:
     free = free_dimensions(specs)
-    for name, size in dims.items():
-        if name not in free:
+    places = {f"{s.name}.{axis}": d for s in specs for axis, d in enumerate(s.dims or ()) if isinstance(d, str)}
+    sizes: dict[str, int] = {}
+    for given_name, size in dims.items():
+        name = given_name if given_name in free else places.get(given_name)
+        if name is None:
             known = ", ".join(free) if free else "none: all its dimensions are fixed"
-            raise OnnxfuseError(f"the model has no free dimension {name!r}; it has {known}")
+            raise OnnxfuseError(f"the model has no free dimension {given_name!r}; it has {known}")
         if size < 0:
-            raise OnnxfuseError(f"dimension {name!r} cannot be {size}")
+            raise OnnxfuseError(f"dimension {given_name!r} cannot be {size}")
+        if sizes.setdefault(name, size) != size:
+            raise OnnxfuseError(f"dimension {name!r} cannot be {sizes[name]} and {size} at once")
     names = {s.name: s for s in specs}
-    sizes = dict(dims)
     for name, array in given.items():
         if name not in names:
             raise OnnxfuseError(f"the model has no input {name!r}; it has {', '.join(names) or 'none'}")

@@ -24,7 +24,7 @@ from onnxfuse.validate.compare import (
     worst,
 )
 from onnxfuse.validate.inputs import free_dimensions, input_specs, load_npz, make_inputs
-from onnxfuse.validate.programs import check_programs
+from onnxfuse.validate.programs import check_programs, wrong_functions
 from onnxfuse.validate.reference import evaluate_in_float64, is_small
 
 __all__ = ["Validation", "validate"]
@@ -36,7 +36,9 @@ ModelLike = str | os.PathLike[str] | onnx.ModelProto
 class Validation:
     """What `validate` found: `ok`, and for each output its worst comparison over all seeds.
 
-    `inputs` are the type and shape of each input, `notes` what a reader should know about the whole.
+    `inputs` are the type and shape of each input, `wrong_functions` the fused nodes whose local function does not say
+    what their program says (so that the model computes something else without the library), `notes` what a reader
+    should know about the whole.
     """
 
     original: str
@@ -45,12 +47,13 @@ class Validation:
     seeds: tuple[int, ...]
     inputs: tuple[tuple[str, str, tuple[int, ...]], ...]
     outputs: tuple[OutputComparison, ...]
+    wrong_functions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """True where every output agrees, or is off only because the original is."""
-        return all(output.ok for output in self.outputs)
+        """True where every output agrees, or is off only because the original is, and no function is wrong."""
+        return all(output.ok for output in self.outputs) and not self.wrong_functions
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values that JSON can hold; NaN and infinities as strings."""
@@ -137,7 +140,7 @@ def validate(
     Args:
         original: A path or a model in memory; the inputs are made for it.
         optimized: Another, with the same inputs.
-        dims: Extents of free dimensions, by name; one without a name is called `input.axis`.
+        dims: Extents of free dimensions, by name or as `input.axis`; 2 where not given.
         inputs: Arrays to use, by input name, or an .npz file of them; other inputs are made up.
         seed: The first seed of the random inputs.
         seeds: How many sets of inputs to try.
@@ -174,7 +177,14 @@ def validate(
     if any(not c.ok for group in found.values() for c in group) and _random(a, feeds):
         notes.append(f"{a.label} gives other numbers when it runs again on the same inputs: it cannot be validated")
     return Validation(
-        a.label, b.label, name, tuple(range(seed, seed + seeds)), shown, tuple(map(worst, found.values())), tuple(notes)
+        original=a.label,
+        optimized=b.label,
+        provider=name,
+        seeds=tuple(range(seed, seed + seeds)),
+        inputs=shown,
+        outputs=tuple(map(worst, found.values())),
+        wrong_functions=tuple(wrong_functions(b.proto)),
+        notes=tuple(notes),
     )
 
 
