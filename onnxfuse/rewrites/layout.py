@@ -33,7 +33,7 @@ Entries: TypeAlias = tuple[int | None, ...]
 class Layout:
     """A space and the values laid out in it.
 
-    `order` lists the space's dimensions (numbers that stay when others are inserted), `extents` theirs. `entries` has
+    `order` lists the space's dimensions (numbers that stay when others are inserted), `extents` theirs, `distance` how far from the right end each stood where it first came up. `entries` has
     the values that steps compute, `reads` the entries of each operand that is read from outside, by (step, operand
     number); `produced` the value of each tensor that the region computes, `passed` the reductions over extents of 1 only.
     """
@@ -41,6 +41,7 @@ class Layout:
     symbols: Symbols
     order: list[int] = field(default_factory=list)
     extents: dict[int, Dim] = field(default_factory=dict)
+    distance: dict[int, int] = field(default_factory=dict)
     reduced: frozenset[int] = frozenset()
     entries: dict[Value, Entries] = field(default_factory=dict)
     reads: dict[tuple[Value, int], Entries] = field(default_factory=dict)
@@ -50,19 +51,17 @@ class Layout:
 
     def add(self, fragment: Fragment) -> None:
         """Lays out a fragment whose inputs come from outside or from fragments added before. Raises Refused."""
-        attempt = Layout(self.symbols, list(self.order), dict(self.extents), self.reduced, work=self.work)
+        attempt = Layout(
+            self.symbols, list(self.order), dict(self.extents), dict(self.distance), self.reduced, work=self.work
+        )
         pending = _Pending(self, attempt)
         for step in fragment.steps:
             if step.op != "view":
                 pending.lay_out(step)
         for value in fragment.outputs.values():
             pending.settle(value)
-        self.order, self.extents, self.reduced, self.work = (
-            attempt.order,
-            attempt.extents,
-            attempt.reduced,
-            attempt.work,
-        )
+        self.order, self.extents, self.distance = attempt.order, attempt.extents, attempt.distance
+        self.reduced, self.work = attempt.reduced, attempt.work
         self.entries.update(attempt.entries)
         self.reads.update(attempt.reads)
         self.passed.update(attempt.passed)
@@ -185,25 +184,31 @@ class _Pending:
         self.attempt.reads[step, k] = tuple(entries)
 
     def _fill(self, shape: Shape, fixed: Sequence[int | None], forced: Sequence[int]) -> Entries:
-        """Space dimensions for the positions that nothing decides yet; `forced` ones get one even at extent 1."""
+        """Space dimensions for the positions that nothing decides yet; `forced` ones get one even at extent 1.
+
+        Of several dimensions with the right extent, the one is taken that stood as far from the right end where it
+        first came up, as ONNX aligns shapes; else the last one.
+        """
         a = self.attempt
         result = list(fixed)
-        for p, extent in enumerate(shape):
+        for p in reversed(range(len(shape))):
+            extent, distance = shape[p], len(shape) - p
             if result[p] is not None or (extent == 1 and p not in forced):
                 continue
             before = max((a.order.index(e) for e in result[:p] if e is not None), default=-1)
-            after = min((a.order.index(e) for e in fixed[p + 1 :] if e is not None), default=len(a.order))
-            free = [k for k in range(before + 1, after) if a.order[k] not in result and a.extents[a.order[k]] == extent]
-            aligned = len(a.order) - (len(shape) - p)
+            after = min((a.order.index(e) for e in result[p + 1 :] if e is not None), default=len(a.order))
+            free = [d for d in a.order[before + 1 : after] if d not in result and a.extents[d] == extent]
             if free:
-                result[p] = a.order[aligned if aligned in free else free[-1]]
+                result[p] = next((d for d in free if a.distance[d] == distance), free[-1])
                 continue
             if a.reduced:
                 raise Refused("its shape is not that of the region, whose reduction would have to be repeated")
             if a.order and a.work > cost.REPEATED_WORK:
                 raise Refused("it broadcasts the region to a larger shape, where its work would be repeated")
             new = len(a.extents)
-            a.extents[new] = extent
-            a.order.insert(after if after < len(a.order) else before + 1 if before >= 0 else len(a.order), new)
+            a.extents[new], a.distance[new] = extent, distance
+            # Next to its neighbours; of the free places there, after the dimensions that stood further left.
+            place = next((k for k in range(before + 1, after) if a.distance[a.order[k]] < distance), after)
+            a.order.insert(place, new)
             result[p] = new
         return tuple(result)

@@ -97,8 +97,9 @@ def _batch_normalization(op: Operator) -> Sequence[Value]:
     scale, bias, mean, variance = (b.along(op.value(i), 1, rank) for i in range(1, 5))
     if len({v.type for v in (x, scale, bias, mean, variance)}) > 1:
         raise Refused("its operands have different types")
+    centred = b("sub", x, mean)
     factor = b("div", scale, b("sqrt", b("add", variance, op.float_attribute("epsilon", 1e-5))))
-    return [b("add", b("mul", b("sub", x, mean), factor), bias)]
+    return [b("add", b("mul", centred, factor), bias)]
 
 
 @lowering("LpNormalization")
