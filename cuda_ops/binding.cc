@@ -4,11 +4,10 @@
 #include <string>
 
 #include "limits.h"
+#include "stores.h"
 
 namespace onnxfuse {
 namespace {
-
-__extension__ typedef __int128 Wide;  // holds every sum of products of a map's coefficients and extents
 
 [[noreturn]] void fail(const std::string& message) { throw ProgramError(message); }
 
@@ -57,11 +56,11 @@ std::vector<int64_t> resolve_extents(const Kernel& kernel, const std::vector<Sha
 
 class KernelBinder {
  public:
-  KernelBinder(const Space& space, std::vector<int64_t> extents) : space_(space), extents_(std::move(extents)) {}
+  explicit KernelBinder(std::vector<int64_t> extents) : extents_(std::move(extents)) {}
 
-  // Where each point finds its element in a tensor of the shape. A plain index into a dimension of extent 1 broadcasts.
-  // A map with a dimension of extent 0 is never used, so all is 0.
-  Access access(const IndexMap& map, const Shape& shape, const std::string& what) const {
+  // Where each point finds its element in a tensor of the shape. A plain index into an input's dimension of extent 1
+  // broadcasts. A map with a dimension of extent 0 is never used, so all is 0.
+  Access access(const IndexMap& map, const Shape& shape, bool input, const std::string& what) const {
     product(shape, what);
     Access result;
     result.strides.assign(extents_.size(), 0);
@@ -70,36 +69,13 @@ class KernelBinder {
       if (used[d] && extents_[d] == 0) return result;
     const std::vector<int64_t> strides = strides_of(shape);
     for (size_t i = 0; i < map.size(); ++i) {
-      if (map[i].plain_dim() >= 0 && shape[i] == 1) continue;
+      if (input && map[i].plain_dim() >= 0 && shape[i] == 1) continue;
       check_range(map[i], shape[i], i, what);
       result.offset += map[i].offset * strides[i];
       for (const AffineTerm& term : map[i].terms)
         if (extents_[dim(term)] > 1) result.strides[dim(term)] += term.scale * strides[i];
     }
     return result;
-  }
-
-  // The number of elements that an output stores: none where it would store at index 0 of a dimension of extent 0
-  // (except a reduced one: the value of a row is there all the same). Throws where two points could store to the same
-  // one: the map's entries must determine the point, each the dimensions that the others leave open.
-  Wide stored(const IndexMap& map, const std::string& what) const {
-    const std::vector<bool> in_map = dims_of(map);
-    Wide count = 1;
-    for (size_t d = 0; d < extents_.size(); ++d) {
-      const bool reduced = (space_.reduced_mask() >> d & 1) != 0;
-      if (in_map[d] || (extents_[d] == 0 && !reduced)) count *= extents_[d];
-    }
-    if (count == 0) return 0;
-    std::vector<bool> open = in_map;
-    for (size_t d = 0; d < extents_.size(); ++d)
-      if (extents_[d] <= 1) open[d] = false;
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (const MapEntry& entry : map) changed = close(entry, open) || changed;
-    }
-    if (std::find(open.begin(), open.end(), true) != open.end())
-      fail(what + ": different points could store to the same element");
-    return count;
   }
 
   const std::vector<int64_t>& extents() const { return extents_; }
@@ -115,35 +91,13 @@ class KernelBinder {
   }
 
   void check_range(const MapEntry& entry, int64_t extent, size_t position, const std::string& what) const {
-    Wide low = entry.offset;
-    Wide high = entry.offset;
-    for (const AffineTerm& term : entry.terms) {
-      const Wide last = static_cast<Wide>(term.scale) * (extents_[dim(term)] - 1);
-      (last < 0 ? low : high) += last;
-    }
-    if (low < 0 || high >= extent)
+    const IndexRange range = index_range(entry, extents_);
+    if (range.low < 0 || range.high >= extent)
       fail(what + " has extent " + std::to_string(extent) + " in dimension " + std::to_string(position) +
-           ", and the program's index leaves it (" + std::to_string(static_cast<int64_t>(low < 0 ? low : high)) + ")");
+           ", and the program's index leaves it (" +
+           std::to_string(static_cast<int64_t>(range.low < 0 ? range.low : range.high)) + ")");
   }
 
-  // Closes the open dimensions of an entry where its value determines them: in ascending order, each factor must be
-  // larger than all that the smaller terms can add up to. True where that closed any.
-  bool close(const MapEntry& entry, std::vector<bool>& open) const {
-    std::vector<AffineTerm> terms;
-    for (const AffineTerm& term : entry.terms)
-      if (open[dim(term)]) terms.push_back(term);
-    const auto size = [](const AffineTerm& term) { return term.scale < 0 ? -term.scale : term.scale; };
-    std::sort(terms.begin(), terms.end(), [&](const auto& a, const auto& b) { return size(a) < size(b); });
-    Wide span = 0;
-    for (const AffineTerm& term : terms) {
-      if (size(term) <= span) return false;
-      span += static_cast<Wide>(size(term)) * (extents_[dim(term)] - 1);
-    }
-    for (const AffineTerm& term : terms) open[dim(term)] = false;
-    return !terms.empty();
-  }
-
-  const Space& space_;
   std::vector<int64_t> extents_;
 };
 
@@ -180,10 +134,10 @@ BoundProgram bind(const Program& program, const std::vector<Shape>& input_shapes
   check_inputs(program, input_shapes);
   BoundProgram bound;
   bound.output_shapes.resize(program.outputs.size());
-  std::vector<Wide> stored(program.outputs.size(), 0);
+  std::vector<OutputStores> stores(program.outputs.size());
   std::vector<bool> seen(program.outputs.size(), false);
   for (const Kernel& kernel : program.kernels) {
-    const KernelBinder binder(kernel.space, resolve_extents(kernel, input_shapes));
+    const KernelBinder binder(resolve_extents(kernel, input_shapes));
     BoundKernel result;
     result.extents = binder.extents();
     result.points();  // throws where the space is too large
@@ -191,7 +145,7 @@ BoundProgram bind(const Program& program, const std::vector<Shape>& input_shapes
       result.inputs.emplace_back();
       if (s.op != Op::input) continue;
       result.inputs.back() =
-          binder.access(s.map, input_shapes[static_cast<size_t>(s.tensor)], tensor_name("input", s.tensor));
+          binder.access(s.map, input_shapes[static_cast<size_t>(s.tensor)], true, tensor_name("input", s.tensor));
     }
     for (const Output& o : kernel.outputs) {
       const size_t tensor = static_cast<size_t>(o.tensor);
@@ -201,14 +155,15 @@ BoundProgram bind(const Program& program, const std::vector<Shape>& input_shapes
         fail(name + " has different shapes in different lines of the program");
       seen[tensor] = true;
       bound.output_shapes[tensor] = shape;
-      result.outputs.push_back(binder.access(o.map, shape, name));
-      stored[tensor] += binder.stored(o.map, name);
+      result.outputs.push_back(binder.access(o.map, shape, false, name));
+      stores[tensor].add(kernel.space, result.extents, o.map, name);
     }
     bound.kernels.push_back(std::move(result));
   }
-  for (size_t i = 0; i < stored.size(); ++i)
-    if (stored[i] < product(bound.output_shapes[i], "an output"))
-      fail(tensor_name("output", static_cast<int>(i)) + " is not filled: the program stores too few elements");
+  for (size_t i = 0; i < stores.size(); ++i) {
+    const std::string name = tensor_name("output", static_cast<int>(i));
+    stores[i].check(product(bound.output_shapes[i], name), name);
+  }
   return bound;
 }
 

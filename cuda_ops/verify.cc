@@ -1,5 +1,6 @@
 #include "verify.h"
 
+#include <algorithm>
 #include <string>
 
 #include "limits.h"
@@ -90,12 +91,12 @@ class KernelVerifier {
     const uint32_t missing = value.dims & ~map_dims(o.map, kernel_.space, line);
     if (missing != 0)
       fail_at_line(line, value_name(o.value) + " depends on " + dim_list(missing) + ", which the output's map lacks");
-    for (const MapEntry& entry : o.map) {
-      const bool readable = entry.plain_dim() >= 0 || (entry.terms.empty() && entry.offset == 0);
-      if (!readable && !entry.extent)
-        fail_at_line(line, "an index of an output other than 0 or a plain dimension needs ':' and its extent");
-      if (readable && entry.extent)
-        fail_at_line(line, "the extent of an output's index that is 0 or a plain dimension is not written");
+    for (size_t i = 0; i < o.map.size(); ++i) {
+      extent(o.map[i], line);
+      for (size_t k = 0; k < i; ++k)
+        for (const AffineTerm& term : o.map[i].terms)
+          if (has_dim(o.map[k], term.dim))
+            fail_at_line(line, "d" + std::to_string(term.dim) + " stands twice in the output's map");
     }
   }
 
@@ -109,6 +110,21 @@ class KernelVerifier {
  private:
   const Statement& operand(const Statement& s, int i) const {
     return kernel_.statements[static_cast<size_t>(s.operands[i])];
+  }
+
+  static bool has_dim(const MapEntry& entry, int d) {
+    return std::any_of(entry.terms.begin(), entry.terms.end(), [&](const AffineTerm& term) { return term.dim == d; });
+  }
+
+  // An output's extent is written exactly where it is not that of the entry itself.
+  void extent(const MapEntry& entry, int line) const {
+    const int d = entry.plain_dim();
+    const bool zero = entry.terms.empty() && entry.offset == 0;
+    if (!entry.extent && d < 0 && !zero)
+      fail_at_line(line, "an index of an output other than 0 or a plain dimension needs ':' and the extent");
+    if (entry.extent &&
+        (zero ? entry.extent == 1 : d >= 0 && entry.extent == kernel_.space.extents[static_cast<size_t>(d)]))
+      fail_at_line(line, "the extent " + std::to_string(*entry.extent) + " is that of the index itself; leave it out");
   }
 
   void input(Statement& s, int line) {
@@ -138,6 +154,8 @@ class KernelVerifier {
         fail_at_line(line, name + " needs operands of one type; " + value_name(s.operands[first]) + " is " +
                                type_name(type) + " and " + value_name(s.operands[i]) + " is " +
                                type_name(operand(s, i).type));
+    if (s.op == Op::cast && s.type == type)
+      fail_at_line(line, value_name(s.operands[0]) + " is " + type_name(type) + " already; use it without the cast");
     const Type result = info.result_bool ? Type::boolean : type;
     if (s.op != Op::cast && s.type != result)
       fail_at_line(line,

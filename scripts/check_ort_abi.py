@@ -2,9 +2,10 @@
 
     check_ort_abi.py PATH/onnxruntime_c_api.h
 
-Every function's number and version in the table, the order of OrtCustomOp's callbacks, OrtApiBase, and the values of all
-enumerators. Prints what it checked; exits with 1 where anything differs. The header comes with ONNX Runtime's source and
-with the npm package com.github.asus4.onnxruntime (`npm pack com.github.asus4.onnxruntime@0.4.9`, under Headers).
+Every function's number and version in the table, the order of OrtCustomOp's callbacks, OrtApiBase, and the values of
+all enumerators. Prints what it checked; exits with 1 where anything differs. The header comes with ONNX Runtime's
+source and with the npm package com.github.asus4.onnxruntime (`npm pack com.github.asus4.onnxruntime@0.4.9`, under
+Headers).
 """
 
 from __future__ import annotations
