@@ -378,6 +378,17 @@ def test_the_table_groups_fusions_and_refusals(capsys):
     assert "node3" in capsys.readouterr().out
 
 
+def test_reasons_that_differ_in_names_only_are_one(capsys):
+    report = Report("cpu")
+    report.refusals += [Refusal(f"n{i}", "Add", f"the rank of layer.{i}/Mul is unknown") for i in range(3)]
+    report.refusals.append(Refusal("n", "Exp", "the rank of 'a b' is unknown"))
+    report.refusals.append(Refusal("m", "Exp", "rank 9, which is more than 8"))
+    show_report(report, verbose=False)
+    text = capsys.readouterr().out
+    assert "4  the rank of ... is unknown" in text
+    assert "1  rank 9, which is more than 8" in text
+
+
 def test_compact_and_human_bytes_and_printable():
     assert compact(["Mul", "Add", "Mul"]) == "Mul x2 Add"
     assert [human_bytes(n) for n in (None, 0, 1023, 1536, 3 << 40)] == ["-", "0 B", "1023 B", "1.5 KiB", "3072.0 GiB"]

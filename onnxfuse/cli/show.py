@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -15,6 +16,8 @@ __all__ = ["show_report", "show_validation"]
 _MOST_ROWS = 20
 _MOST_EXAMPLES = 3
 _WIDEST = 64
+# What in a reason names a tensor or a number, and so keeps equal reasons apart.
+_NAME = re.compile(r"'[^']*'|\S*[0-9_/]\S*(?<![,;:)])")
 
 
 def compact(operators: Iterable[str]) -> str:
@@ -42,9 +45,11 @@ def show_report(report: Report, verbose: bool) -> None:
         line(f"note: {note}" + (f" ({count} nodes)" if count > 1 else ""), "yellow")
     before, after = report.nodes_before, report.nodes_after
     line(f"target {report.target}: {before} nodes -> {after}, of which {len(report.fusions)} fused", "bold")
-    line(f"each run saves {report.launches_saved} launches and {_saved(report.fusions)} of memory traffic")
+    if report.fusions:
+        traffic = f"{_saved(report.fusions)} of memory traffic" if report.bytes_saved is not None else ""
+        line(" and ".join(filter(None, (f"each run saves {report.launches_saved} launches", traffic))))
     if any(f.bytes_saved is None for f in report.fusions):
-        line("(memory traffic is counted where all shapes are static)")
+        line("(memory traffic is known where all shapes are static)")
 
 
 def _kinds_of_fusion(fusions: Sequence[Fusion]) -> None:
@@ -74,12 +79,13 @@ def _every_fusion(fusions: Sequence[Fusion]) -> None:
 def _reasons(refusals: Sequence[Refusal]) -> None:
     reasons: dict[str, list[Refusal]] = defaultdict(list)
     for refusal in refusals:
-        reasons[refusal.reason].append(refusal)
+        reasons[_NAME.sub("...", refusal.reason)].append(refusal)
     ordered = sorted(reasons.items(), key=lambda reason: -len(reason[1]))
     rows = []
     for reason, group in ordered[:_MOST_ROWS]:
         examples = [f"{r.node} ({r.operator})" for r in group[:_MOST_EXAMPLES]]
-        rows.append((str(len(group)), reason, _shorten(", ".join(examples))))
+        shown = reason if len({r.reason for r in group}) > 1 else group[0].reason
+        rows.append((str(len(group)), shown, _shorten(", ".join(examples))))
     table("Not fused", ("count", "reason", "examples"), rows, right=(0,))
     if len(ordered) > _MOST_ROWS:
         line(f"... and {len(ordered) - _MOST_ROWS} more reasons (--verbose shows all)")
