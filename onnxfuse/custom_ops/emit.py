@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from onnxfuse.custom_ops.types import to_numpy, to_onnx
+from onnxfuse.custom_ops.types import from_numpy, is_float, to_numpy, to_onnx
 from onnxfuse.errors import OnnxfuseError
 
 __all__ = ["Emitter", "NoFunctionError", "schema_types"]
@@ -60,9 +60,15 @@ class Emitter:
 
     def constant(self, array: npt.NDArray[Any]) -> str:
         """A Constant node."""
-        name = self.node(
-            "Constant", [], value=numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape))
-        )
+        type_ = from_numpy(array.dtype)
+        assert type_
+        stored = array
+        if self.opset < 9 and not is_float(type_):  # Constant gives floats only
+            stored = array.astype(np.float64)
+            if not np.array_equal(stored.astype(array.dtype), array):
+                self.require("Constant of large integers", 9)
+        value = numpy_helper.from_array(np.ascontiguousarray(stored).reshape(array.shape))
+        name = self.cast(self.node("Constant", [], value=value), from_numpy(stored.dtype) or type_, type_)
         self._constants[name] = array
         return name
 
@@ -157,15 +163,10 @@ class Emitter:
         value = numpy_helper.from_array(np.ones(1, np.int64))
         return self.flat(self.node("NonZero", [self.node("ConstantOfShape", [extent], value=value)]))
 
-    def expand(self, x: str, type_: str, shape: str) -> str:
+    def expand(self, x: str, shape: str) -> str:
         """x broadcast with a shape, a vector of int64."""
-        if self.opset >= 8:
-            return self.node("Expand", [x, shape])
-        static = self.constant_value(shape)
-        if static is None:
-            self.require("Expand", 8)
-        ones = self.constant(np.ones(static, to_numpy(type_)))  # type: ignore[arg-type]
-        return self.node("And" if type_ == "bool" else "Mul", [x, ones])
+        self.require("Expand", 8)
+        return self.node("Expand", [x, shape])
 
     def finish(self, results: Sequence[str], outputs: Sequence[str], inputs: Sequence[str]) -> list[NodeProto]:
         """All nodes, with results[i] named outputs[i]."""

@@ -36,6 +36,8 @@ def to_nodes(
         NoFunctionError: the operators of that opset cannot say the program.
     """
     emitter = Emitter(opset, prefix)
+    if "bf16" in {type_ for type_, _ in (*program.inputs, *program.outputs)}:
+        emitter.require("bfloat16", 13)
     parts: dict[int, list[Part]] = {}
     for kernel in program.kernels:
         space = Space(emitter, kernel, inputs)

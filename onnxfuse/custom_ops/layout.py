@@ -9,6 +9,8 @@ import numpy as np
 
 from onnxfuse.custom_ops.emit import Emitter
 from onnxfuse.custom_ops.program import Entry, Input, Kernel
+from onnxfuse.custom_ops.spell import spell
+from onnxfuse.custom_ops.types import to_numpy
 
 __all__ = ["FULL", "Space", "Value"]
 
@@ -115,8 +117,16 @@ class Space:
             return value
         rank = max(value.rank, self.rank - min(wanted))
         shape = self.shape([k if k in wanted else None for k in self.axes(rank)])
-        name = self.emitter.expand(value.name, value.type, shape)
+        name = self._expand(value, shape)
         return Value(name, value.type, rank, {**value.sources, **dict.fromkeys(wanted, frozenset((FULL,)))})
+
+    def _expand(self, value: Value, shape: str) -> str:
+        static = self.emitter.constant_value(shape)
+        if self.emitter.opset >= 8 or static is None:
+            return self.emitter.expand(value.name, shape)
+        # Opset 7 has no Expand; a product with ones leaves every element as it is.
+        ones = self.emitter.constant(np.ones(static, to_numpy(value.type)))
+        return spell(self.emitter, "and" if value.type == "bool" else "mul", value.type, [value.name, ones])
 
     def full(self, value: Value, k: int) -> bool:
         """True where the value surely has an axis with the extent of dk."""

@@ -65,15 +65,19 @@ class _Run:
         return np.dtype(np.float64) if self.float64 and is_float(type_) else to_numpy(value_type(type_))
 
     def extent(self, k: int) -> int:
-        found = {self.kernel.extents[k]} - {None}
+        """The extent of dk: what the program says, or what its tensors show. An extent of 1 is broadcast."""
+        extent = self.kernel.extents[k]
         for statement in self.kernel.statements:
-            for axis, entry in enumerate(statement.map if isinstance(statement, Input) else ()):
-                if entry.plain == k and isinstance(statement, Input):
-                    shown = self.inputs[statement.tensor].shape[axis]
-                    if shown != 1 and found and shown not in found | {1}:
-                        raise ValueError(f"input {statement.tensor} has extent {shown} along d{k}, another {found}")
-                    found = {shown} if not found or (shown != 1 and self.kernel.extents[k] is None) else found
-        return int(found.pop() or 0)
+            if not isinstance(statement, Input):
+                continue
+            for axis, entry in enumerate(statement.map):
+                shown = self.inputs[statement.tensor].shape[axis]
+                if entry.plain != k or shown == 1:
+                    continue
+                if extent not in (None, shown):
+                    raise ValueError(f"input {statement.tensor} has extent {shown} along d{k}, expected {extent}")
+                extent = shown
+        return 1 if extent is None else extent
 
     def index(self, map_: Map, dims: Sequence[int]) -> tuple[Array, ...]:
         """For each entry, the indices as an array over the dimensions."""
@@ -102,16 +106,15 @@ class _Run:
     def read(self, statement: Input) -> Array:
         x = self.inputs[statement.tensor].astype(self.dtype(statement.type))
         index = []
-        for axis, (entry, indices) in enumerate(zip(statement.map, self.index_all(statement.map), strict=True)):
+        for axis, (entry, indices) in enumerate(
+            zip(statement.map, self.index(statement.map, range(self.kernel.rank)), strict=True)
+        ):
             extent = x.shape[axis]
             indices = np.zeros_like(indices) if entry.plain is not None and extent == 1 else indices
             if indices.size and not (indices.min() >= 0 and indices.max() < extent):
                 raise ValueError(f"input {statement.tensor}: '{entry}' is out of extent {extent} of dimension {axis}")
             index.append(indices)
         return x[tuple(index)] if index else x.reshape((1,) * self.kernel.rank)
-
-    def index_all(self, map_: Map) -> tuple[Array, ...]:
-        return self.index(map_, range(self.kernel.rank))
 
     def apply(self, statement: Apply, operands: list[Array]) -> Array:
         dtype = self.dtype(statement.type)
