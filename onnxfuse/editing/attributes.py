@@ -102,11 +102,19 @@ def encode(node: gs.Node, name: str, value: Any, write_graph: Callable[[gs.Graph
         value = dtype_to_onnx(value)
     try:
         if isinstance(value, (list, tuple)) and not value:  # the type of an empty list is the operator's to say
-            schema = onnx.defs.get_schema(node.op, node.domain or "")
-            return onnx.helper.make_attribute(name, value, attr_type=schema.attributes[name].type.value)
+            return onnx.helper.make_attribute(name, value, attr_type=_declared_type(node, name))
         return onnx.helper.make_attribute(name, value)
     except (KeyError, TypeError, ValueError, onnx.defs.SchemaError) as error:
         raise ModelError(f"attribute '{name}' of node '{node.name}' ({node.op}) cannot be written: {error}") from error
+
+
+def _declared_type(node: gs.Node, name: str) -> int:
+    """The type of an attribute in the newest version of the node's operator that has it."""
+    for version in range(onnx.defs.onnx_opset_version(), 0, -1):
+        attributes = onnx.defs.get_schema(node.op, version, node.domain or "").attributes
+        if name in attributes:
+            return int(AttributeProto.AttributeType.Value(str(attributes[name].type).rpartition(".")[2]))
+    raise KeyError(name)
 
 
 def _reference(name: str, value: gs.Node.AttributeRef) -> AttributeProto:

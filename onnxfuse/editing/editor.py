@@ -106,7 +106,7 @@ class ModelEditor:
         self._additions.value_infos.setdefault(id(scope), {})[info.name] = info
 
     def required(self) -> dict[int, gs.Tensor]:
-        """Tensors, by `id`, that are needed besides by their consumers: outputs of all scopes, and what training reads."""
+        """Tensors, by `id`, that are needed beyond their consumers: outputs of all scopes, and what training reads."""
         main = self._records.scopes[id(self.graph)].names
         tensors = [main[name] for name in self._protected if name in main]
         tensors.extend(output for scope in self.scopes for output in scope.outputs)

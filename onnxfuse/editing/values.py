@@ -55,7 +55,7 @@ class DenseValues(LazyValues):  # type: ignore[misc]
         if self.array is None:
             if self.tensor.data_location == onnx.TensorProto.EXTERNAL and self.base_dir is None:
                 raise ModelError(
-                    f"the values of '{self.tensor.name}' are in an external file, and the model came without its folder: "
+                    f"the values of '{self.tensor.name}' are in another file, and the model came without its folder: "
                     "pass the model's path, or load its external data first"
                 )
             try:

@@ -72,13 +72,15 @@ class Writer:
             while outer is not None:
                 if constant.name in outer.defined:
                     raise ModelError(f"the new constant '{constant.name}' has the name of another value")
+                if outer is not home:
+                    outer.read.discard(constant.name)  # was passed on as a capture
                 outer = outer.parent
             home.defined.add(constant.name)
             self._new_constants.setdefault(id(home.graph), []).append(constant)
 
     def _check_names(self) -> None:
         """Raises ModelError where the edit left a node that reads what nothing makes."""
-        for scope in self.root.walk():
+        for scope in reversed(list(self.root.walk())):  # inner ones first: there the readers themselves are
             names = scope.read - self._records.undefined
             names.difference_update(scope.defined)
             outer = scope.parent
@@ -86,12 +88,8 @@ class Writer:
                 names.difference_update(outer.defined)
                 outer = outer.parent
             if names:
-                readers = [n for n in scope.graph.nodes if any(t.name in names for t in n.inputs)]
-                where = (
-                    f"node {label(readers[0])}"
-                    if readers
-                    else f"an output of graph '{scope.graph.name}' or a body in it"
-                )
+                readers = [node for node in scope.graph.nodes if any(t.name in names for t in node.inputs)]
+                where = f"node {label(readers[0])}" if readers else f"an output of graph '{scope.graph.name}'"
                 raise ModelError(f"nothing produces the value '{min(names)}', which is read by {where}")
 
     def _write_graph(self, target: onnx.GraphProto, scope: Scope) -> None:
