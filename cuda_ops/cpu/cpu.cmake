@@ -1,0 +1,10 @@
+# Compiler options of the CPU engine's tile kernels; included by the CMakeLists.txt of the root.
+set(tile_options -O3 -fwrapv -fno-math-errno -fno-trapping-math)
+set_source_files_properties(${ops}/cpu/kernels_baseline.cc PROPERTIES COMPILE_OPTIONS "${tile_options}")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set_source_files_properties(${ops}/cpu/kernels_avx2.cc PROPERTIES
+    COMPILE_OPTIONS "${tile_options};-mavx2;-mfma;-mf16c;-mbmi;-mbmi2")
+  set_source_files_properties(${ops}/cpu/kernels_avx512.cc PROPERTIES
+    COMPILE_OPTIONS "${tile_options};-mavx2;-mfma;-mf16c;-mbmi;-mbmi2;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512")
+  set_source_files_properties(${ops}/cpu/dispatch.cc PROPERTIES COMPILE_DEFINITIONS ONNXFUSE_X86_KERNELS)
+endif()

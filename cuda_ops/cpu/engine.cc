@@ -1,0 +1,145 @@
+// The CPU engine: makes a plan for each combination of shapes and types that runs bring, and keeps the last ones.
+#include "engine.h"
+
+#include <algorithm>
+#include <list>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+
+#include "plan.h"
+
+namespace onnxfuse {
+namespace cpu {
+namespace {
+
+constexpr size_t kMostPlans = 32;
+
+std::vector<Type> types_of(const std::vector<TensorRef>& tensors) {
+  std::vector<Type> types;
+  for (const TensorRef& t : tensors) types.push_back(t.type);
+  return types;
+}
+
+bool same_types(const std::vector<Type>& types, const std::vector<TensorRef>& tensors) {
+  return std::equal(types.begin(), types.end(), tensors.begin(), tensors.end(),
+                    [](Type a, const TensorRef& b) { return a == b.type; });
+}
+
+bool same_access(const Access& a, const Access& b) { return a.offset == b.offset && a.strides == b.strides; }
+
+bool same_binding(const BoundProgram& a, const BoundProgram& b) {
+  return std::equal(
+      a.kernels.begin(), a.kernels.end(), b.kernels.begin(), b.kernels.end(),
+      [](const BoundKernel& x, const BoundKernel& y) {
+        return x.extents == y.extents &&
+               std::equal(x.inputs.begin(), x.inputs.end(), y.inputs.begin(), y.inputs.end(), same_access) &&
+               std::equal(x.outputs.begin(), x.outputs.end(), y.outputs.begin(), y.outputs.end(), same_access);
+      });
+}
+
+void check_types(const char* kind, const std::vector<TensorInfo>& declared, const std::vector<TensorRef>& actual) {
+  if (declared.size() != actual.size()) throw std::runtime_error(std::string("wrong number of ") + kind + "s");
+  for (size_t i = 0; i < declared.size(); ++i)
+    if (actual[i].type != declared[i].type && !(actual[i].type == Type::f32 && is_16bit_float(declared[i].type)))
+      throw std::runtime_error(std::string(kind) + " " + std::to_string(i) + " is " + type_name(actual[i].type) +
+                               ", but the program has " + type_name(declared[i].type));
+}
+
+// A kernel all of whose outputs depend on all dimensions that are not reduced, or an empty one.
+struct Part {
+  Kernel kernel;
+  BoundKernel bound;
+};
+
+// Whether no element is computed; extents of reduced dimensions may be 0 all the same.
+bool is_empty(const Part& part) {
+  const uint32_t reduced = part.kernel.space.reduced_mask();
+  for (size_t d = 0; d < part.bound.extents.size(); ++d)
+    if (part.bound.extents[d] == 0 && (reduced >> d & 1) == 0) return true;
+  return false;
+}
+
+// An output that lacks an empty dimension has elements all the same, and each output may lack another one: then each is
+// computed by itself.
+std::vector<Part> split_empty(const Kernel& kernel, const BoundKernel& bound) {
+  Part whole{kernel, bound};
+  if (!is_empty(whole)) return {whole};
+  std::vector<Part> parts;
+  for (size_t i = 0; i < kernel.outputs.size(); ++i) {
+    Part part = whole;
+    part.kernel.outputs = {kernel.outputs[i]};
+    part.bound.outputs = {bound.outputs[i]};
+    uint32_t dims = kernel.space.reduced_mask();
+    for (const MapEntry& entry : kernel.outputs[i].map)
+      for (const AffineTerm& term : entry.terms) dims |= 1u << term.dim;
+    for (size_t d = 0; d < part.bound.extents.size(); ++d)
+      if ((dims >> d & 1) == 0) part.bound.extents[d] = 1;
+    if (!is_empty(part)) parts.push_back(part);
+  }
+  return parts;
+}
+
+struct Plan {
+  BoundProgram bound;
+  std::vector<Type> input_types, output_types;
+  std::vector<KernelPlan> kernels;
+};
+
+class CpuEngine : public Engine {
+ public:
+  explicit CpuEngine(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
+
+  void run(const BoundProgram& bound, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs,
+           RunContext& context) const override {
+    const std::shared_ptr<const Plan> plan = find(bound, inputs, outputs);
+    for (const KernelPlan& kernel : plan->kernels) run_kernel(kernel, inputs, outputs, context);
+  }
+
+ private:
+  std::shared_ptr<const Plan> find(const BoundProgram& bound, const std::vector<TensorRef>& inputs,
+                                   const std::vector<TensorRef>& outputs) const {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      for (auto p = plans_.begin(); p != plans_.end(); ++p) {
+        if (!same_types((*p)->input_types, inputs) || !same_types((*p)->output_types, outputs) ||
+            !same_binding((*p)->bound, bound))
+          continue;
+        if (p != plans_.begin()) plans_.splice(plans_.begin(), plans_, p);
+        return plans_.front();
+      }
+    }
+    std::shared_ptr<const Plan> plan = make(bound, inputs, outputs);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    plans_.push_front(plan);
+    if (plans_.size() > kMostPlans) plans_.pop_back();
+    return plan;
+  }
+
+  std::shared_ptr<const Plan> make(const BoundProgram& bound, const std::vector<TensorRef>& inputs,
+                                   const std::vector<TensorRef>& outputs) const {
+    check_types("input", program_->inputs, inputs);
+    check_types("output", program_->outputs, outputs);
+    auto plan = std::make_shared<Plan>();
+    plan->bound = bound;
+    plan->input_types = types_of(inputs);
+    plan->output_types = types_of(outputs);
+    for (size_t k = 0; k < program_->kernels.size(); ++k)
+      for (const Part& part : split_empty(program_->kernels[k], bound.kernels[k]))
+        plan->kernels.push_back(compile_kernel(part.kernel, part.bound, plan->input_types, plan->output_types));
+    return plan;
+  }
+
+  std::shared_ptr<const Program> program_;
+  mutable std::mutex mutex_;
+  mutable std::list<std::shared_ptr<const Plan>> plans_;  // the last used first
+};
+
+}  // namespace
+}  // namespace cpu
+
+std::unique_ptr<Engine> make_cpu_engine(std::shared_ptr<const Program> program) {
+  return std::make_unique<cpu::CpuEngine>(std::move(program));
+}
+
+}  // namespace onnxfuse

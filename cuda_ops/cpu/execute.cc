@@ -1,0 +1,243 @@
+// Runs a kernel's plan.
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+
+#include "plan.h"
+
+namespace onnxfuse::cpu {
+namespace {
+
+// A task's registers and buffers; each thread keeps its own between runs.
+class Arena {
+ public:
+  char* reserve(size_t bytes) {
+    if (bytes > bytes_) {
+      memory_.reset(new char[bytes + kAlignment]);
+      bytes_ = bytes;
+    }
+    const auto address = reinterpret_cast<uintptr_t>(memory_.get());
+    return memory_.get() + ((kAlignment - address % kAlignment) % kAlignment);
+  }
+
+ private:
+  static constexpr size_t kAlignment = 64;
+  std::unique_ptr<char[]> memory_;
+  size_t bytes_ = 0;
+};
+
+void copy_row(char* out, const char* in, int64_t n, int64_t out_stride, int64_t in_stride, size_t size) {
+  const auto strided = [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t i = 0; i < n; ++i)
+      *reinterpret_cast<T*>(out + i * out_stride) = *reinterpret_cast<const T*>(in + i * in_stride);
+  };
+  const int64_t step = static_cast<int64_t>(size);
+  if (out_stride == step && in_stride == step) {
+    std::memcpy(out, in, static_cast<size_t>(n) * size);
+  } else if (size == 1) {
+    strided(uint8_t());
+  } else if (size == 2) {
+    strided(uint16_t());
+  } else if (size == 4) {
+    strided(uint32_t());
+  } else {
+    strided(uint64_t());
+  }
+}
+
+void copy_dims(char* out, const char* in, const CopyDim* dims, size_t count, int64_t factor, size_t size) {
+  const int64_t n = dims->extent * factor;
+  if (count == 1) return copy_row(out, in, n, dims->out_stride, dims->in_stride, size);
+  for (int64_t i = 0; i < n; ++i)
+    copy_dims(out + i * dims->out_stride, in + i * dims->in_stride, dims + 1, count - 1, 1, size);
+}
+
+// Counts through dimensions in order; nonzero is the set of those whose index is not 0.
+struct Odometer {
+  int64_t index[8] = {};
+  uint32_t nonzero = 0;
+
+  void seek(const std::vector<Dim>& dims, int64_t position) {
+    nonzero = 0;
+    for (size_t d = dims.size(); d-- > 0;) {
+      index[d] = position % dims[d].extent;
+      position /= dims[d].extent;
+      if (index[d] != 0) nonzero |= 1u << d;
+    }
+  }
+  // Returns the dimension that has advanced; those after it are back at 0.
+  size_t advance(const std::vector<Dim>& dims) {
+    size_t d = dims.size();
+    while (d-- > 0) {
+      nonzero |= 1u << d;
+      if (++index[d] < dims[d].extent) return d;
+      index[d] = 0;
+      nonzero &= ~(1u << d);
+    }
+    return dims.size();
+  }
+};
+
+class Task {
+ public:
+  Task(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs)
+      : plan_(plan), layout_(plan.layout), inputs_(inputs), outputs_(outputs) {
+    static thread_local Arena arena;
+    const size_t registers = plan.registers.size(), addresses = plan.addresses.size();
+    const size_t table = ((registers + addresses) * sizeof(char*) + 63) / 64 * 64;
+    char* memory = arena.reserve(table + plan.arena_bytes);
+    reg_ = reinterpret_cast<char**>(memory);
+    item_address_ = reg_ + registers;
+    buffers_ = memory + table;
+    for (size_t r = 0; r < registers; ++r) {
+      const Register& source = plan.registers[r];
+      if (source.kind == Register::Kind::arena)
+        reg_[r] = buffers_ + source.offset;
+      else if (source.kind == Register::Kind::constant)
+        reg_[r] = reinterpret_cast<char*>(const_cast<uint64_t*>(plan.constants.data() + source.offset));
+      else
+        reg_[r] = nullptr;
+    }
+    rows_ = layout_.block;
+    execute(plan.task_code);
+  }
+
+  void run(int64_t first, int64_t last) {
+    const int64_t blocks = layout_.column ? layout_.blocks : 1;
+    grid_.seek(layout_.grid, first / blocks);
+    int64_t block = first % blocks;
+    for (int64_t i = first; i < last; ++i) {
+      item(block);
+      if (++block == blocks) {
+        block = 0;
+        grid_.advance(layout_.grid);
+      }
+    }
+  }
+
+ private:
+  void place(int64_t block) {
+    const size_t dims = layout_.grid.size();
+    for (size_t i = 0; i < plan_.addresses.size(); ++i) {
+      const Address& a = plan_.addresses[i];
+      int64_t offset = a.offset + (layout_.column ? block * a.block : 0);
+      for (size_t d = 0; d < dims; ++d) offset += grid_.index[d] * a.grid[d];
+      const size_t tensor = static_cast<size_t>(a.tensor);
+      char* base = a.base == Address::Base::input    ? static_cast<char*>(inputs_[tensor].data)
+                   : a.base == Address::Base::output ? static_cast<char*>(outputs_[tensor].data)
+                                                     : buffers_;
+      item_address_[i] = reg_[a.reg] = base + offset;
+    }
+  }
+
+  void item(int64_t block) {
+    place(block);
+    if (layout_.column) set_block(block);
+    loop_.nonzero = 0;
+    for (size_t p = 0; p < plan_.passes.size(); ++p) {
+      execute(plan_.item_code[p]);
+      pass(plan_.passes[p]);
+      block_ = layout_.column ? block : 0;
+      loop_.nonzero = 0;
+    }
+    execute(plan_.item_code.back());
+  }
+
+  void set_block(int64_t block) {
+    block_ = block;
+    rows_ = std::min(layout_.block, layout_.tile_extent - block * layout_.block);
+  }
+
+  void pass(const Pass& pass) {
+    if (layout_.reduced_points == 0) return;
+    const int64_t blocks = layout_.column ? 1 : layout_.blocks;
+    loop_ = Odometer();
+    for (int64_t l = 0;;) {
+      execute(pass.loop_code);
+      for (int64_t b = 0; b < blocks; ++b) {
+        if (!layout_.column) {
+          set_block(b);
+          if (b > 0)
+            for (uint16_t i : pass.moving) reg_[plan_.addresses[i].reg] += plan_.addresses[i].block;
+        }
+        execute(pass.tile_code);
+      }
+      if (++l == layout_.loop_points) break;
+      loop_.advance(layout_.loop);
+      for (uint16_t i : pass.moving) {
+        const Address& a = plan_.addresses[i];
+        int64_t offset = 0;
+        for (size_t d = 0; d < layout_.loop.size(); ++d) offset += loop_.index[d] * a.loop[d];
+        reg_[a.reg] = item_address_[i] + offset;
+      }
+    }
+    for (uint16_t i : pass.moving) reg_[plan_.addresses[i].reg] = item_address_[i];
+  }
+
+  void execute(const Code& code) {
+    const size_t tile = static_cast<size_t>(rows_ * layout_.inner);
+    for (const Instruction& i : code) {
+      if (i.guarded && ((i.guard_grid & grid_.nonzero) != 0 || (i.guard_loop & loop_.nonzero) != 0 ||
+                        (i.guard_block && block_ != 0)))
+        continue;
+      switch (i.count) {
+        case Instruction::Count::one:
+          i.fn(reg_[i.out], reg_[i.a], reg_[i.b], reg_[i.c], 1);
+          break;
+        case Instruction::Count::tile:
+          i.fn(reg_[i.out], reg_[i.a], reg_[i.b], reg_[i.c], tile);
+          break;
+        case Instruction::Count::capacity:
+          i.fn(reg_[i.out], reg_[i.a], reg_[i.b], reg_[i.c], layout_.capacity());
+          break;
+        case Instruction::Count::pattern: {
+          const CopyPattern& p = plan_.patterns[i.pattern];
+          copy_dims(reg_[i.out], reg_[i.a], p.dims.data(), p.dims.size(), p.per_block ? rows_ : 1, p.size);
+          break;
+        }
+      }
+    }
+  }
+
+  const KernelPlan& plan_;
+  const Layout& layout_;
+  const std::vector<TensorRef>& inputs_;
+  const std::vector<TensorRef>& outputs_;
+  char** reg_ = nullptr;
+  char** item_address_ = nullptr;
+  char* buffers_ = nullptr;
+  Odometer grid_, loop_;
+  int64_t rows_ = 1, block_ = 0;
+};
+
+constexpr double kTaskCost = 20000;  // nanoseconds: what a task should take at least
+constexpr int64_t kMostTasks = 256;
+
+}  // namespace
+
+void run_kernel(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs,
+                RunContext& context) {
+  if (plan.items == 0) return;
+  const double total = plan.item_cost * static_cast<double>(plan.items);
+  const int64_t tasks =
+      std::clamp<int64_t>(static_cast<int64_t>(total / kTaskCost), 1, std::min(plan.items, kMostTasks));
+  if (tasks == 1) return Task(plan, inputs, outputs).run(0, plan.items);
+
+  std::exception_ptr error;
+  std::mutex error_mutex;
+  context.parallel_for(static_cast<size_t>(tasks), [&](size_t t) {
+    try {
+      const int64_t i = static_cast<int64_t>(t);
+      Task(plan, inputs, outputs).run(plan.items * i / tasks, plan.items * (i + 1) / tasks);
+    } catch (...) {
+      const std::lock_guard<std::mutex> lock(error_mutex);
+      error = std::current_exception();
+    }
+  });
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace onnxfuse::cpu

@@ -1,0 +1,101 @@
+// Merges dimensions and chooses which become the grid, the loop and the tile.
+#include <algorithm>
+
+#include "plan.h"
+
+namespace onnxfuse::cpu {
+namespace {
+
+constexpr int64_t kTile = 1024;            // points: a few tiles of 4-byte elements lie in the first-level cache
+constexpr int64_t kShortTile = 256;        // a tile shorter than this takes in another dimension
+constexpr int64_t kColumnBytes = 1 << 19;  // of a column schedule's points, if each has 4 bytes
+
+bool steps_alike(const Access& access, int outer, int64_t outer_stride_expected) {
+  return access.strides.empty() || access.strides[static_cast<size_t>(outer)] == outer_stride_expected;
+}
+
+bool mergeable(const BoundKernel& bound, const Dim& outer, int inner, int64_t inner_extent) {
+  const auto alike = [&](const Access& access) {
+    return access.strides.empty() ||
+           steps_alike(access, outer.innermost, access.strides[static_cast<size_t>(inner)] * inner_extent);
+  };
+  return std::all_of(bound.inputs.begin(), bound.inputs.end(), alike) &&
+         std::all_of(bound.outputs.begin(), bound.outputs.end(), alike);
+}
+
+std::vector<Dim> merge_dims(const Kernel& kernel, const BoundKernel& bound) {
+  std::vector<Dim> dims;
+  const uint32_t reduced_mask = kernel.space.reduced_mask();
+  for (int d = 0; d < kernel.space.rank(); ++d) {
+    const int64_t extent = bound.extents[static_cast<size_t>(d)];
+    const bool reduced = (reduced_mask >> d & 1) != 0;
+    if (extent == 1) continue;
+    if (!dims.empty() && dims.back().reduced == reduced && mergeable(bound, dims.back(), d, extent)) {
+      dims.back().extent *= extent;
+      dims.back().innermost = d;
+      dims.back().mask |= 1u << d;
+    } else {
+      dims.push_back({extent, d, 1u << d, reduced});
+    }
+  }
+  return dims;
+}
+
+// Moves dimensions from the end of dims into the tile and cuts the first of them into blocks.
+void choose_tile(Layout& layout, std::vector<Dim>& dims, int64_t limit) {
+  int64_t points = 1;
+  while (!dims.empty() && (layout.tile.empty() || points < std::min(limit, kShortTile))) {
+    layout.tile.insert(layout.tile.begin(), dims.back());
+    points *= dims.back().extent;
+    dims.pop_back();
+  }
+  if (layout.tile.empty()) return;
+  layout.tile_extent = layout.tile[0].extent;
+  layout.inner = layout.tile_extent == 0 ? 1 : points / layout.tile_extent;
+  const int64_t most = std::max<int64_t>(1, limit / layout.inner);
+  layout.blocks = (layout.tile_extent + most - 1) / most;
+  if (layout.blocks > 1) {
+    layout.block = (layout.tile_extent + layout.blocks - 1) / layout.blocks;
+    if (layout.inner == 1) layout.block = (layout.block + 15) / 16 * 16;
+    layout.blocks = (layout.tile_extent + layout.block - 1) / layout.block;
+  } else {
+    layout.block = layout.tile_extent;
+  }
+}
+
+int64_t product(const std::vector<Dim>& dims) {
+  int64_t points = 1;
+  for (const Dim& d : dims) points *= d.extent;
+  return points;
+}
+
+}  // namespace
+
+Layout make_layout(const Kernel& kernel, const BoundKernel& bound) {
+  Layout layout;
+  std::vector<Dim> kept, reduced;
+  int64_t inner = 1;  // points of the dimensions inside of the reduced ones
+  for (const Dim& d : merge_dims(kernel, bound)) {
+    (d.reduced ? reduced : kept).push_back(d);
+    if (!d.reduced && !reduced.empty()) inner *= d.extent;
+  }
+  layout.reduced_points = product(reduced);
+  const bool reduces = kernel.space.reduced > 0;
+  layout.column = !reduces || reduced.empty() || layout.reduced_points < 16 || inner >= 16;
+  if (layout.column) {
+    int64_t limit = kTile;
+    if (!reduced.empty() && layout.reduced_points > 0)
+      limit = std::clamp<int64_t>(kColumnBytes / 4 / layout.reduced_points / 64 * 64, 64, kTile);
+    choose_tile(layout, kept, limit);
+    layout.loop = reduced;
+  } else {
+    choose_tile(layout, reduced, kTile);
+    layout.loop = reduced;
+  }
+  layout.grid = kept;
+  layout.grid_points = product(layout.grid);
+  layout.loop_points = product(layout.loop);
+  return layout;
+}
+
+}  // namespace onnxfuse::cpu

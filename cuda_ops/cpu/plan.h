@@ -1,0 +1,110 @@
+// A kernel made ready for tensors of known shapes and types: loops, and the instructions that they repeat.
+//
+// The work is a list of items that do not depend on each other. Within an item come the passes, one after the other,
+// with item code before each and after the last; a pass repeats its loop code for each point of the loop and, within,
+// its tile code for each block of the tile. A tile is a run of points that the instructions treat as one vector.
+//
+//   row schedule     an item is a point of the outer dimensions, a pass goes over the reduced ones tile by tile
+//   column schedule  an item is a tile of dimensions that are not reduced, a pass goes over the reduced ones point by
+//                    point; without reductions there is no pass
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine.h"
+#include "tile_kernels.h"
+
+namespace onnxfuse::cpu {
+
+// One or more dimensions of the space that all accesses step through as one.
+struct Dim {
+  int64_t extent = 1;
+  int innermost = 0;  // dimension of the space whose stride is the stride of all
+  uint32_t mask = 0;  // dimensions of the space
+  bool reduced = false;
+};
+
+struct Layout {
+  bool column = true;
+  std::vector<Dim> grid, loop;
+  std::vector<Dim> tile;  // the first is cut into blocks, the others are whole
+  int64_t grid_points = 1, loop_points = 1;
+  int64_t tile_extent = 1;  // of the first tile dimension
+  int64_t inner = 1;        // points of the others
+  int64_t block = 1;        // indices of the first in a tile
+  int64_t blocks = 1;
+  int64_t reduced_points = 1;
+
+  size_t capacity() const { return static_cast<size_t>(block * inner); }
+};
+
+// Chooses the schedule. No extent but those of reduced dimensions may be 0.
+Layout make_layout(const Kernel& kernel, const BoundKernel& bound);
+
+// A register whose address moves with the loops. Strides are in bytes.
+struct Address {
+  enum class Base : uint8_t { input, output, arena };
+  Base base = Base::input;
+  int tensor = 0;
+  int64_t offset = 0;
+  uint16_t reg = 0;
+  int64_t block = 0;
+  std::vector<int64_t> grid, loop;
+};
+
+// A strided copy of a tile; the first dimension's extent counts for each index of a block.
+struct CopyDim {
+  int64_t extent, out_stride, in_stride;  // strides in bytes
+};
+struct CopyPattern {
+  size_t size;  // of an element
+  std::vector<CopyDim> dims;
+  bool per_block;  // the first extent is multiplied by the number of indices in the block
+};
+
+struct Instruction {
+  enum class Count : uint8_t { one, tile, capacity, pattern };
+  TileFn fn = nullptr;
+  uint16_t out = 0, a = 0, b = 0, c = 0;
+  Count count = Count::one;
+  bool guarded = false;  // runs only where the indices named below are 0
+  bool guard_block = false;
+  uint16_t pattern = 0;
+  uint32_t guard_grid = 0, guard_loop = 0;  // sets of positions in Layout::grid and loop
+};
+using Code = std::vector<Instruction>;
+
+struct Pass {
+  std::vector<uint16_t> moving;  // addresses that follow the loop
+  Code loop_code, tile_code;
+};
+
+struct Register {
+  enum class Kind : uint8_t { address, arena, constant };
+  Kind kind = Kind::address;
+  size_t offset = 0;
+};
+
+struct KernelPlan {
+  Layout layout;
+  std::vector<Register> registers;
+  std::vector<Address> addresses;
+  std::vector<CopyPattern> patterns;
+  std::vector<uint64_t> constants;
+  Code task_code;
+  std::vector<Code> item_code;  // one more than passes
+  std::vector<Pass> passes;
+  std::vector<Instruction> merges;  // for each reduction: fn joins accumulator a into out
+  size_t arena_bytes = 0;
+  int64_t items = 0;
+  double item_cost = 0;  // about nanoseconds
+};
+
+KernelPlan compile_kernel(const Kernel& kernel, const BoundKernel& bound, const std::vector<Type>& input_types,
+                          const std::vector<Type>& output_types);
+
+void run_kernel(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs,
+                RunContext& context);
+
+}  // namespace onnxfuse::cpu

@@ -1,0 +1,39 @@
+// The loops that the CPU engine's instructions call, one set for each instruction set of the machine.
+#pragma once
+
+#include <cstddef>
+
+#include "program.h"
+
+namespace onnxfuse::cpu {
+
+// One loop over n elements: out[i] = f(a[i], b[i], c[i]). out may be one of the operands, but may not overlap one
+// otherwise. bool elements are bytes, 0 or 1.
+using TileFn = void (*)(void* out, const void* a, const void* b, const void* c, size_t n);
+
+// A reduction works on accumulators of its own type, which fit 8 bytes each.
+struct ReductionFns {
+  TileFn init;    // out: n accumulators, set to the identity
+  TileFn row;     // out: one accumulator, takes in n elements of a
+  TileFn column;  // out: n accumulators, each takes in its element of a
+  TileFn merge;   // out: n accumulators, each takes in accumulator a[i]
+  TileFn finish;  // out: n results of accumulators a; b: int64_t, the number of elements reduced
+};
+
+struct TileKernels {
+  // The loop of an element-wise primitive; type: of its operands (of where: of the two values). Bit i of scalars:
+  // operand i is one element, the same for all. nullptr where there is no loop for these scalars; there is always one
+  // for 0.
+  TileFn (*primitive)(Op op, Type type, unsigned scalars);
+  TileFn (*cast)(Type from, Type to);  // between types of values
+  TileFn (*load)(Type storage);        // f16 or bf16 to f32
+  TileFn (*store)(Type storage);       // f32 to f16 or bf16
+  TileFn (*copy)(size_t size);         // elements of 1, 2, 4 or 8 bytes
+  TileFn (*splat)(size_t size);        // out[i] = a[0]
+  ReductionFns (*reduction)(Op op, Type type);
+};
+
+// The best set for this machine.
+const TileKernels& tile_kernels();
+
+}  // namespace onnxfuse::cpu

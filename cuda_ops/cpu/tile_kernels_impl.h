@@ -1,0 +1,35 @@
+// Compiled once for each instruction set: the including file defines ONNXFUSE_ISA, a name. Everything here has internal
+// linkage but the one table, so nothing compiled for a newer machine can stand in for code that every machine runs.
+#include <cstdint>
+
+#include "../table.h"
+#include "tile_kernels.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__clang__)
+#define ONNXFUSE_VECTORIZE _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define ONNXFUSE_VECTORIZE _Pragma("GCC ivdep")
+#endif
+
+namespace onnxfuse::cpu {
+namespace {
+
+#include "math.h"
+// math.h first: half.h and scalar_ops.h use it.
+#include "element_loops.h"
+#include "half.h"
+#include "scalar_ops.h"
+// element_loops.h first: it has the loads and stores.
+#include "reduction_loops.h"
+
+}  // namespace
+
+extern const TileKernels ONNXFUSE_ISA;
+const TileKernels ONNXFUSE_ISA = {find_primitive, find_cast,  find_load,     find_store,
+                                  find_copy,      find_splat, find_reduction};
+
+}  // namespace onnxfuse::cpu
