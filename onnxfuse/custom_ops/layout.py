@@ -85,8 +85,10 @@ class Space:
         return self.emitter.concat([self.emitter.ints([1]) if k is None else self.extent(k) for k in dims], 0)
 
     def index(self, entry: Entry, dims: Sequence[int]) -> str:
-        """The entry's indices, int64, as a tensor whose axes are `dims` (1 where the entry lacks one; leading ones
-        may be left out)."""
+        """The entry's indices, int64, as a tensor whose axes are `dims`.
+
+        The extent of those that the entry lacks is 1; leading ones may be left out.
+        """
         e = self.emitter
         static = np.array(entry.offset, np.int64)
         pieces: list[str] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -113,9 +112,9 @@ class Const:
         if self.type == "bool":
             return "true" if self.value else "false"
         if self.type == "f32":
-            with np.errstate(over="ignore"):
-                return str(np.float32(self.value))
-        return "nan" if isinstance(self.value, float) and math.isnan(self.value) else repr(self.value)
+            # The digits that tell the float32 from its neighbours, laid out as Python does (numpy's layout varies).
+            return repr(float(np.format_float_scientific(np.float32(self.value), unique=True)))
+        return repr(self.value)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Const) and str(self) == str(other)

@@ -85,7 +85,7 @@ def _range(space: Space, entry: Entry) -> tuple[int, int | None, int] | None:
 
 
 def _diagonal(space: Space, statement: Input, x: str) -> tuple[str, dict[int, frozenset[Source]]]:
-    """A dimension in several entries: elements of the flat tensor by their numbers. Axes are in the dimensions' order."""
+    """A dimension in several entries: elements of the flat tensor by number. Axes are in the order of dimensions."""
     e = space.emitter
     dims = sorted({k for entry in statement.map for k, _ in entry.terms})
     shape = e.node("Shape", [x])

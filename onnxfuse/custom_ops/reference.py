@@ -110,7 +110,8 @@ class _Run:
             zip(statement.map, self.index(statement.map, range(self.kernel.rank)), strict=True)
         ):
             extent = x.shape[axis]
-            indices = np.zeros_like(indices) if entry.plain is not None and extent == 1 else indices
+            if entry.plain is not None and extent == 1:
+                indices = np.zeros_like(indices)  # noqa: PLW2901 - broadcast
             if indices.size and not (indices.min() >= 0 and indices.max() < extent):
                 raise ValueError(f"input {statement.tensor}: '{entry}' is out of extent {extent} of dimension {axis}")
             index.append(indices)

@@ -108,7 +108,8 @@ def _expm1(e: Emitter, type_: str, x: str) -> str:
 
 
 def _log1p(e: Emitter, type_: str, x: str) -> str:
-    # Kahan: with u = 1 + x as rounded, log(u) * x / (u - 1) makes good for the rounding; u = x has none, u = 1 only that.
+    # Kahan: with u = 1 + x as rounded, log(u) * x / (u - 1) makes good for the rounding. Where u is x there is nothing
+    # to make good; where u is 1, log(1 + x) is x.
     one = e.scalar(1, type_)
     u = e.node("Add", [x, one])
     log = e.node("Log", [u])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NoReturn
 
+from onnxfuse.custom_ops.coverage import Stores, axis_of, fail_at
 from onnxfuse.custom_ops.primitives import PRIMITIVES, Primitive
 from onnxfuse.custom_ops.program import (
     Apply,
@@ -44,7 +44,7 @@ def verify(program: Program) -> None:
         raise ProgramError(f"{len(program.kernels)} kernels; a program may have {MAX_KERNELS}")
     if len(program.text().encode()) > MAX_TEXT:
         raise ProgramError(f"the program is longer than {MAX_TEXT} bytes")
-    stores = _Stores()
+    stores = Stores()
     inputs = _Tensors("input")
     outputs = _Tensors("output")
     line = 2
@@ -56,10 +56,6 @@ def verify(program: Program) -> None:
     stores.check_covered()
 
 
-def _fail(line: int, message: str) -> NoReturn:
-    raise ProgramError(f"line {line}: {message}")
-
-
 class _Tensors:
     """The node's inputs or outputs: one type and one rank for each number, no gaps."""
 
@@ -69,12 +65,12 @@ class _Tensors:
 
     def add(self, line: int, tensor: int, type_: str, rank: int) -> None:
         if not 0 <= tensor < MAX_TENSORS:
-            _fail(line, f"{self.kind} {tensor}: a program may have {MAX_TENSORS} {self.kind}s, numbered from 0")
+            fail_at(line, f"{self.kind} {tensor}: a program may have {MAX_TENSORS} {self.kind}s, numbered from 0")
         if type_ not in TYPES:
-            _fail(line, f"unknown type {type_!r}; expected one of {' '.join(TYPES)}")
+            fail_at(line, f"unknown type {type_!r}; expected one of {' '.join(TYPES)}")
         known_type, known_rank, first = self.known.setdefault(tensor, (type_, rank, line))
         if (known_type, known_rank) != (type_, rank):
-            _fail(
+            fail_at(
                 line,
                 f"{self.kind} {tensor} is {known_type} of rank {known_rank} on line {first}, "
                 f"here {type_} of rank {rank}",
@@ -84,11 +80,11 @@ class _Tensors:
         for place, tensor in enumerate(sorted(self.known)):
             if place != tensor:
                 line = self.known[tensor][2]
-                _fail(line, f"{self.kind}s are numbered without gaps: {self.kind} {place} is missing")
+                fail_at(line, f"{self.kind}s are numbered without gaps: {self.kind} {place} is missing")
 
 
 class _KernelCheck:
-    def __init__(self, kernel: Kernel, line: int, inputs: _Tensors, outputs: _Tensors, stores: _Stores) -> None:
+    def __init__(self, kernel: Kernel, line: int, inputs: _Tensors, outputs: _Tensors, stores: Stores) -> None:
         self.kernel = kernel
         self.line = line
         self.inputs = inputs
@@ -97,7 +93,7 @@ class _KernelCheck:
         self.depends: list[frozenset[int]] = []
 
     def fail(self, message: str) -> NoReturn:
-        _fail(self.line, message)
+        fail_at(self.line, message)
 
     def run(self) -> None:
         self.space()
@@ -127,7 +123,7 @@ class _KernelCheck:
             self.fail(f"{kernel.rank} dimensions; a space may have {MAX_RANK}")
         if len(kernel.statements) > MAX_STATEMENTS:
             self.fail(f"{len(kernel.statements)} statements; a kernel may have {MAX_STATEMENTS}")
-        if not (0 <= kernel.outer and 0 <= kernel.reduced and kernel.outer + kernel.reduced <= kernel.rank):
+        if kernel.outer < 0 or kernel.reduced < 0 or kernel.outer + kernel.reduced > kernel.rank:
             self.fail(f"reduced dimensions {kernel.outer} to {kernel.outer + kernel.reduced} are not in the space")
         if not kernel.reduced and kernel.outer != kernel.rank:
             self.fail(f"nothing is reduced, so all {kernel.rank} dimensions are outer ones, not {kernel.outer}")
@@ -212,13 +208,13 @@ class _KernelCheck:
                 self.fail(f"d{k} stands twice in the output's map")
         axes = []
         for entry in output.map:
-            if entry.extent is None and entry.plain is None and entry.terms + (entry.offset,) != (0,):
+            if entry.extent is None and entry.plain is None and (entry.terms or entry.offset):
                 self.fail(f"map entry '{entry}': the extent must be written, as in '{entry}:64'")
             natural = kernel.extents[entry.plain] if entry.plain is not None else None if entry.terms else 1
             if entry.extent is not None and entry.extent == natural and entry.offset == 0:
                 self.fail(f"map entry '{entry}': the extent is that of the entry itself; leave it out")
             self.injective(entry)
-            axes.append(_axis(kernel, entry, natural))
+            axes.append(axis_of(kernel, entry, natural))
             if not axes[-1].inside() and all(kernel.extents[k] != 0 for k, _ in entry.terms):
                 self.fail(f"map entry '{entry}': indices go from {axes[-1].low} to {axes[-1].high}, out of the extent")
         points = (
@@ -238,77 +234,6 @@ class _KernelCheck:
                 )
             extent = self.kernel.extents[k]
             reach = None if extent is None else reach + abs(scale) * max(extent - 1, 0)
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """Indices that an output stores along one dimension of its tensor; None is what is known at run time only."""
-
-    extent: int | None
-    low: int | None
-    high: int | None
-    offset: int
-    scales: tuple[int, ...]
-
-    def inside(self) -> bool:
-        below = self.low is not None and self.low < 0
-        above = self.high is not None and self.extent is not None and self.high >= self.extent
-        return not (below or above)
-
-    def apart(self, other: _Axis) -> bool:
-        """True where it is certain that the two share no index."""
-        for a, b in ((self, other), (other, self)):
-            if a.high is not None and b.low is not None and a.high < b.low:
-                return True
-        step = math.gcd(*self.scales, *other.scales)
-        difference = self.offset - other.offset
-        return difference % step != 0 if step else difference != 0
-
-
-def _axis(kernel: Kernel, entry: Entry, natural: int | None) -> _Axis:
-    low: int | None = entry.offset
-    high: int | None = entry.offset
-    for k, scale in entry.terms:
-        extent = kernel.extents[k]
-        reach = None if extent is None else scale * max(extent - 1, 0)
-        if scale < 0:
-            low = None if low is None or reach is None else low + reach
-        else:
-            high = None if high is None or reach is None else high + reach
-    extent = natural if entry.extent is None else entry.extent
-    return _Axis(extent, low, high, entry.offset, tuple(scale for _, scale in entry.terms))
-
-
-class _Stores:
-    """What each output tensor's elements are stored by: every element once."""
-
-    def __init__(self) -> None:
-        self.parts: dict[int, list[tuple[int, list[_Axis], int | None]]] = {}
-
-    def add(self, line: int, tensor: int, axes: list[_Axis], points: int | None) -> None:
-        parts = self.parts.setdefault(tensor, [])
-        for other_line, other, _ in parts:
-            for place, (a, b) in enumerate(zip(axes, other, strict=True)):
-                if a.extent is not None and b.extent is not None and a.extent != b.extent:
-                    _fail(
-                        line,
-                        f"dimension {place} of output {tensor} has extent {b.extent} on line {other_line}, "
-                        f"here {a.extent}",
-                    )
-            if not any(a.apart(b) for a, b in zip(axes, other, strict=True)):
-                _fail(line, f"output {tensor} may store to elements that line {other_line} stores to as well")
-        parts.append((line, axes, points))
-
-    def check_covered(self) -> None:
-        for tensor, parts in self.parts.items():
-            extents = [axis.extent for axis in parts[0][1]]
-            points = [points for _, _, points in parts]
-            if None in extents or None in points:
-                continue  # known at run time only
-            elements = math.prod(extent for extent in extents if extent is not None)
-            stored = sum(count for count in points if count is not None)
-            if stored != elements:
-                _fail(parts[-1][0], f"output {tensor} has {elements} elements, of which {stored} are stored")
 
 
 def _names(dims: frozenset[int]) -> str:
