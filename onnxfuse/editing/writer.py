@@ -97,14 +97,14 @@ class Writer:
         if record is None:
             target.name = scope.graph.name
             target.doc_string = scope.graph.doc_string or ""
+        if record is not None:
+            keep = [_follow(a, "tensor_name", record, scope) for a in target.quantization_annotation]
+            _retain(target.quantization_annotation, keep)
         self._write_nodes(target, scope, record)
         self._write_initializers(target, scope, record)
         _write_inputs(target, scope.graph, record)
         _write_outputs(target, scope.graph, record)
         self._write_value_info(target, scope, record)
-        if record is not None:
-            keep = [_follow(a, "tensor_name", record, scope) for a in target.quantization_annotation]
-            _retain(target.quantization_annotation, keep)
 
     def _write_nodes(self, target: onnx.GraphProto, scope: Scope, record: ScopeRecord | None) -> None:
         order = topological_order(scope)
