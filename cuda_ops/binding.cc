@@ -42,10 +42,10 @@ std::vector<int64_t> resolve_extents(const Kernel& kernel, const std::vector<Sha
       if (d < 0) continue;
       const int64_t shown = shapes[static_cast<size_t>(s.tensor)][i];
       int64_t& extent = extents[static_cast<size_t>(d)];
-      const bool open = extent == kUnknown || (extent == 1 && !space.extents[static_cast<size_t>(d)]);
-      if (open) {
+      const bool fixed = space.extents[static_cast<size_t>(d)].has_value();
+      if (!fixed && (extent == kUnknown || extent == 1)) {
         extent = shown;
-      } else if (shown != 1 && shown != extent) {
+      } else if (shown != 1 && (fixed ? shown < extent : shown != extent)) {  // of a longer one, a part may be read
         fail("input " + std::to_string(s.tensor) + " has extent " + std::to_string(shown) + " in dimension " +
              std::to_string(i) + ", where the program has " + extent_text(d, extent));
       }

@@ -23,7 +23,8 @@ class Extent {
       return true;
     }
     if (dim.extent == 1) return true;
-    if (fixed_ || extent_ != 1) return dim.extent == extent_;
+    if (fixed_) return dim.extent >= extent_;  // a part of a longer one may be read
+    if (extent_ != 1) return dim.extent == extent_;
     extent_ = dim.extent;
     return true;
   }

@@ -1,4 +1,4 @@
-"""What the library answers to programs that are wrong: an error that names the node, the line and what would be right."""
+"""The library's answers to wrong programs: errors that name the node, the line and what would be right."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_missing_attribute() -> None:
     node = helper.make_node("FusedElementwise", ["x"], ["y"], name="the node", domain="onnxfuse")
     graph = helper.make_graph([node], "g", [value], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("onnxfuse", 1)], ir_version=9)
-    with pytest.raises(Exception, match="node 'the node'.*program"):
+    with pytest.raises(Exception, match=r"node 'the node'.*program"):
         session(model)
 
 
@@ -231,6 +231,5 @@ def test_random_changes_never_crash() -> None:
             load(text)
             answers.add("loaded")
         except Exception as error:
-            assert "onnxfuse: node 'the node': " in str(error), text
-            answers.add("refused")
+            answers.add("refused" if "onnxfuse: node 'the node': " in str(error) else f"{error} of {text}")
     assert answers == {"loaded", "refused"}
