@@ -119,7 +119,7 @@ def _read(model: str | os.PathLike[str] | onnx.ModelProto | gs.Graph) -> tuple[o
 def _opset(model: onnx.ModelProto) -> int:
     for entry in model.opset_import:
         if entry.domain in ("", "ai.onnx"):
-            return entry.version
+            return int(entry.version)
     if not any(n.domain in ("", "ai.onnx") for n in model.graph.node):
         return 17
     raise ModelError("the model imports no version of ONNX's operators (opset_import); it is not valid ONNX")

@@ -19,9 +19,12 @@ __all__ = ["Constants", "find_constants"]
 # Elements of a constant whose value is looked at.
 SMALL = 64
 FOLDED = frozenset(
-    """Abs Add Cast Ceil Concat ConstantOfShape Div Exp Expand Floor Gather Identity Log Mul Neg Not Pow Range Reciprocal
-    ReduceProd Reshape Shape Size Slice Sqrt Squeeze Sub Transpose Unsqueeze Equal Where""".split()
-)
+    (
+        "Abs", "Add", "Cast", "Ceil", "Concat", "ConstantOfShape", "Div", "Equal", "Exp", "Expand", "Floor", "Gather",
+        "Identity", "Log", "Mul", "Neg", "Not", "Pow", "Range", "Reciprocal", "ReduceProd", "Reshape", "Shape", "Size",
+        "Slice", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where",
+    )
+)  # fmt: skip
 
 
 @dataclass
@@ -84,7 +87,7 @@ def _remember_constant_node(found: Constants, node: onnx.NodeProto) -> None:
 
 
 def _fold(found: Constants, node: onnx.NodeProto, opset: int) -> None:
-    """Computes a node of small constants; what the reference cannot compute has no value, and is constant all the same."""
+    """Computes a node of small constants; what the reference cannot compute has no known value."""
     if not all(n in found.values for n in node.input if n):
         return
     if node.op_type in ("Expand", "ConstantOfShape", "Range") and not _stays_small(found.values, node):
@@ -98,7 +101,7 @@ def _fold(found: Constants, node: onnx.NodeProto, opset: int) -> None:
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
     try:
         results = ReferenceEvaluator(model).run(None, {n: found.values[n] for n in node.input if n})
-    except Exception:  # noqa: BLE001 - the reference may fail in any way; the value is then unknown
+    except Exception:
         return
     for name, value in zip(node.output, results, strict=False):
         if isinstance(value, (np.ndarray, np.generic)) and np.asarray(value).size <= SMALL:

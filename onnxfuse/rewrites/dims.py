@@ -13,20 +13,35 @@ from typing import TypeAlias
 
 __all__ = ["Dim", "Shape", "Symbols", "element_count"]
 
+# Characters of an expression that is kept readable; nested ones would grow without bound.
+_LONG = 80
+
 Dim: TypeAlias = int | str
 Shape: TypeAlias = tuple[Dim, ...]
 
 
 class Symbols:
-    """Makes fresh symbols and broadcasts shapes; remembers which dimensions a broadcast of unknown outcome came from."""
+    """Makes fresh symbols and broadcasts shapes; remembers what a broadcast of unknown outcome came from."""
 
     def __init__(self) -> None:
         self._counter = itertools.count()
         self._parts: dict[str, frozenset[Dim]] = {}
+        self._short: dict[str, str] = {}
 
     def fresh(self) -> str:
         """A symbol that equals no other."""
         return f"?{next(self._counter)}"
+
+    def shortened(self, shape: Shape | None) -> Shape | None:
+        """The shape with long expressions replaced by symbols, the same one for equal expressions."""
+        if shape is None or not any(isinstance(d, str) and len(d) > _LONG for d in shape):
+            return shape
+        return tuple(
+            self._shorten(d) if isinstance(d, str) and len(d) > _LONG and d not in self._parts else d for d in shape
+        )
+
+    def _shorten(self, expression: str) -> str:
+        return self._short.setdefault(expression, f"!{len(self._short)}")
 
     def broadcast_dim(self, a: Dim, b: Dim) -> Dim:
         """The extent of two dimensions broadcast together; a symbol of its own where neither is known to win."""

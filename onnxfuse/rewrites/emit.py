@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from onnxfuse.custom_ops.program import ONE, Apply, Const, Entry, Input, Kernel, Output, Program, Statement, dim
 from onnxfuse.custom_ops.types import value_type
 from onnxfuse.rewrites import cost
-from onnxfuse.rewrites.fragment import Refused, Value
+from onnxfuse.rewrites.fragment import RefusalError, Value
 from onnxfuse.rewrites.layout import Entries, Layout
 
 __all__ = ["Emitted", "emit"]
@@ -26,7 +26,7 @@ class Emitted:
 
 
 def emit(layout: Layout, outputs: list[tuple[str, str]]) -> Emitted:
-    """The program that computes `outputs` (names and element types). Raises Refused where it exceeds a limit."""
+    """The program that computes `outputs` (names and element types). Raises RefusalError where it exceeds a limit."""
     return _Emission(layout).run(outputs)
 
 
@@ -46,19 +46,19 @@ class _Emission:
             entries = self.layout.laid_out(value)
             base, _ = self.layout.resolve(value)
             if entries is None:
-                raise Refused("it only passes on a constant")
+                raise RefusalError("it only passes on a constant")
             number = self.number(base)
             if value_type(storage) != value.type:
-                raise Refused(f"{name} has another element type than its computation gives")
+                raise RefusalError(f"{name} has another element type than its computation gives")
             results.append(Output(k, storage, self.map(entries), number))
         order = self.layout.order
         reduced = [k for k, d in enumerate(order) if d in self.layout.reduced]
         if len(self.tensors) > cost.MAX_TENSORS or len(outputs) > cost.MAX_TENSORS:
-            raise Refused(f"it would have more than {cost.MAX_TENSORS} inputs or outputs")
+            raise RefusalError(f"it would have more than {cost.MAX_TENSORS} inputs or outputs")
         if len(order) > 8:
-            raise Refused("its iteration space has more than 8 dimensions")
+            raise RefusalError("its iteration space has more than 8 dimensions")
         if not self.tensors:
-            raise Refused("it reads no tensor")
+            raise RefusalError("it reads no tensor")
         extents = tuple(e if isinstance(e, int) else None for e in (self.layout.extents[d] for d in order))
         kernel = Kernel(
             extents=extents,
@@ -70,13 +70,13 @@ class _Emission:
         self._check_extents(kernel)
         program = Program((kernel,))
         if len(program.text()) > 60000:
-            raise Refused("its program would be too long")
+            raise RefusalError("its program would be too long")
         return Emitted(program, tuple(self.tensors))
 
     def _check_extents(self, kernel: Kernel) -> None:
         shown = {e.plain for s in kernel.statements if isinstance(s, Input) for e in s.map}
         if any(extent is None and k not in shown for k, extent in enumerate(kernel.extents)):
-            raise Refused("the extent of one of its dimensions shows in none of its inputs")
+            raise RefusalError("the extent of one of its dimensions shows in none of its inputs")
 
     def map(self, entries: Entries) -> tuple[Entry, ...]:
         return tuple(ONE if e is None else dim(self.position[e]) for e in entries)
@@ -99,7 +99,7 @@ class _Emission:
                 self.value_numbers[v, None] = self.read(v, self.layout.reads[v, 0])
                 continue
             waiting = []
-            operands = []
+            operands: list[tuple[Value, Entries | None]] = []
             for k, operand in enumerate(v.operands):
                 base, _ = self.layout.resolve(operand)
                 if base.op == "const":

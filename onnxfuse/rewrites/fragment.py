@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onnxfuse.custom_ops.primitives import PRIMITIVES
-from onnxfuse.custom_ops.types import is_float, value_type
+from onnxfuse.custom_ops.types import is_float, to_numpy, value_type
 from onnxfuse.rewrites.dims import Shape, Symbols
 
-__all__ = ["Builder", "Fragment", "Refused", "Value"]
+__all__ = ["Builder", "Fragment", "RefusalError", "Value"]
 
 
-class Refused(Exception):
+class RefusalError(Exception):
     """Why something cannot be fused, in words for the user."""
 
     @property
@@ -31,9 +31,9 @@ class Refused(Exception):
 class Value:
     """A value of a fragment; two are the same value only if they are the same object.
 
-    `op` is "tensor" (a read of the ONNX tensor `tensor`), "const" (`const`, every dimension 1), "view" (`view[k]` is the
-    operand's dimension that is dimension k, None for a new one of extent 1), "cast", or a primitive. `type` is a value
-    type of the program language, `storage` the element type of a tensor. Reductions have `axes` and `keepdims`.
+    `op` is "tensor" (a read of the ONNX tensor `tensor`), "const" (`const`, every dimension 1), "view" (`view[k]` is
+    the operand's dimension that is dimension k, None for a new one of extent 1), "cast", or a primitive. `type` is a
+    value type of the program language, `storage` the element type of a tensor. Reductions have `axes` and `keepdims`.
     """
 
     op: str
@@ -73,22 +73,22 @@ class Builder:
         """A read of an ONNX tensor with elements of `storage`."""
         return Value("tensor", value_type(storage), shape, tensor=name, storage=storage)
 
-    def const(self, value: float | int | bool | np.generic, type_: str, rank: int = 0) -> Value:
+    def const(self, value: float | bool | np.generic, type_: str, rank: int = 0) -> Value:
         """A constant of a value type, as a tensor of `rank` dimensions of extent 1."""
         plain = value.item() if isinstance(value, np.generic) else value
         return Value("const", type_, (1,) * rank, const=float(plain) if is_float(type_) else plain)
 
-    def __call__(self, op: str, *operands: Value | float | int | bool) -> Value:
+    def __call__(self, op: str, *operands: Value | float | bool) -> Value:
         """An element-wise primitive; Python numbers become constants of the type of the last value given."""
         types = [o.type for o in operands if isinstance(o, Value)]
         values = [o if isinstance(o, Value) else self.const(o, types[-1]) for o in operands]
         primitive = PRIMITIVES[op]
         kinds = {v.type for v in (values[1:] if op == "where" else values)}
         if len(kinds) != 1:
-            raise Refused(f"its operands have different types ({', '.join(sorted(kinds))})")
+            raise RefusalError(f"its operands have different types ({', '.join(sorted(kinds))})")
         (type_,) = kinds
         if type_ not in primitive.types:
-            raise Refused(f"{op} is not defined for elements of type {type_}")
+            raise RefusalError(f"{op} is not defined for elements of type {type_}")
         shape = self.symbols.broadcast(v.shape for v in values)
         return self._add(Value(op, "bool" if primitive.result == "bool" else type_, shape, tuple(values)))
 
@@ -96,7 +96,7 @@ class Builder:
         """A conversion to an element type; to f16 and bf16 it rounds."""
         target = value_type(storage)
         if value.op == "const" and storage == target:
-            return self.const(np.asarray(value.const).astype(_NUMPY[target]).item(), target, len(value.shape))
+            return self.const(np.asarray(value.const).astype(to_numpy(target)).item(), target, len(value.shape))
         if value.type != target:
             value = self._add(Value("cast", target, value.shape, (value,)))
         if storage != target and not (value.op == "tensor" and value.storage == storage):
@@ -108,10 +108,10 @@ class Builder:
         rank = len(value.shape)
         normal = tuple(sorted({a + rank if a < 0 else a for a in axes}))
         if not normal or normal[0] < 0 or normal[-1] >= rank:
-            raise Refused("its axes do not fit its input")
+            raise RefusalError("its axes do not fit its input")
         name = f"reduce_{op}"
         if value.type not in PRIMITIVES[name].types:
-            raise Refused(f"{name} is not defined for elements of type {value.type}")
+            raise RefusalError(f"{name} is not defined for elements of type {value.type}")
         shape = tuple(1 if k in normal else d for k, d in enumerate(value.shape) if keepdims or k not in normal)
         return self._add(Value(name, value.type, shape, (value,), axes=normal, keepdims=keepdims))
 
@@ -127,15 +127,9 @@ class Builder:
     def along(self, value: Value, axis: int, rank: int) -> Value:
         """A vector as a tensor of `rank` dimensions that extends along `axis` only (a per-channel operand)."""
         if len(value.shape) != 1:
-            raise Refused("its per-channel operands are not vectors")
+            raise RefusalError("its per-channel operands are not vectors")
         return self.view(value, [0 if k == axis else None for k in range(rank)])
 
     def _add(self, value: Value) -> Value:
         self.fragment.steps.append(value)
         return value
-
-
-_NUMPY = {
-    "f32": np.float32, "f64": np.float64, "bool": np.bool_,
-    **{f"{s}{n}": np.dtype(f"{'u' if s == 'u' else ''}int{n}").type for s in "iu" for n in (8, 16, 32, 64)},
-}  # fmt: skip

@@ -1,7 +1,7 @@
 """Opens local functions in which something can be fused, and keeps the others.
 
-A fused node with an overload cannot stand inside a local function (ONNX Runtime 1.31 and 1.32 do not load it without the
-library), so a function is inlined where it holds two or more operators that a region could take.
+A fused node with an overload cannot stand inside a local function (ONNX Runtime 1.31 and 1.32 do not load it without
+the library), so a function is inlined where it holds two or more operators that a region could take.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxfuse.custom_ops.program import Program
@@ -14,9 +13,9 @@ from onnxfuse.report import Fusion, Refusal
 from onnxfuse.rewrites.classify import OP_TYPES, classify
 from onnxfuse.rewrites.dims import element_count
 from onnxfuse.rewrites.emit import emit
-from onnxfuse.rewrites.fragment import Fragment, Refused
+from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView, node_label
-from onnxfuse.rewrites.leave import left_to_runtime
+from onnxfuse.rewrites.leave import cannot_run, left_to_runtime
 from onnxfuse.rewrites.lowering import LOWERINGS, lower
 from onnxfuse.rewrites.lowering.data_movement import MOVEMENT
 from onnxfuse.rewrites.lowering.normalizations import NORMALIZATIONS
@@ -93,9 +92,9 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
         try:
             fragment = lower(view.operator(i))
             if not reductions_allowed and any(s.reduces for s in fragment.steps):
-                raise Refused("reductions are switched off (skip, only)")
+                raise RefusalError("reductions are switched off (skip, only)")
             fragments[i] = fragment
-        except Refused as refusal:
+        except RefusalError as refusal:
             refuse(i, refusal.reason)
     regions, unfit = grow_regions(view, fragments)
     for i, reason in unfit.items():
@@ -103,10 +102,15 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
     for region in regions:
         try:
             found.fused.append(_finish(view, region, choice))
-        except Refused as refusal:
+        except RefusalError as refusal:
             for i in region.nodes:
                 if view.protos[i].op_type not in MOVEMENT:
                     refuse(i, refusal.reason)
+    fused = {i for node in found.fused for i in node.nodes}
+    if fused and (reason := cannot_run(view, choice.target, fused)):
+        found.fused.clear()
+        for i in sorted(fused):
+            refuse(i, reason)
     return found
 
 
@@ -117,8 +121,8 @@ def _finish(view: GraphView, region: Region, choice: Choice) -> FusedNode:
     if weight < max(choice.min_nodes, 1):
         joins = dict.fromkeys(reason for _, reason in region.refused)
         if not work or choice.min_nodes > weight > 1:
-            raise Refused(f"fewer than {choice.min_nodes} operators lie together")
-        raise Refused("no neighbour that can join it" + (f": {'; '.join(joins)}" if joins else ""))
+            raise RefusalError(f"fewer than {choice.min_nodes} operators lie together")
+        raise RefusalError("no neighbour that can join it" + (f": {'; '.join(joins)}" if joins else ""))
     members = set(region.nodes)
     outputs = [
         name
@@ -127,11 +131,11 @@ def _finish(view: GraphView, region: Region, choice: Choice) -> FusedNode:
         if name and (name in view.kept or any(c not in members for c in view.consumers.get(name, ())))
     ]
     if not outputs:
-        raise Refused("nothing uses its results")
+        raise RefusalError("nothing uses its results")
     emitted = emit(region.layout, [(name, view.type_of(name).type) for name in outputs])
     rewrite = classify(emitted.program.kernels[0])
     if rewrite not in choice.rewrites:
-        raise Refused(f"the rewrite {rewrite} is switched off (skip, only)")
+        raise RefusalError(f"the rewrite {rewrite} is switched off (skip, only)")
     return FusedNode(
         op_type=OP_TYPES[rewrite],
         program=emitted.program,

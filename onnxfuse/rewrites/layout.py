@@ -1,8 +1,8 @@
 """Lays the values of a region out in one iteration space.
 
-The space is an ordered list of dimensions, of which one contiguous block may be reduced. Each dimension of each value is
-either one of the space's (as an ONNX operator aligns them: trailing dimensions together) or of extent 1. Adding a
-fragment either succeeds as a whole or raises Refused and changes nothing.
+The space is an ordered list of dimensions, of which one contiguous block may be reduced. Each dimension of each value
+is either one of the space's (as an ONNX operator aligns them: trailing dimensions together) or of extent 1. Adding a
+fragment either succeeds as a whole or raises RefusalError and changes nothing.
 
 Rules
 1. Operands of an element-wise step that lie in the region must agree on the dimension at each position; what is read
@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.dims import Dim, Shape, Symbols
-from onnxfuse.rewrites.fragment import Fragment, Refused, Value
+from onnxfuse.rewrites.fragment import Fragment, RefusalError, Value
 
 __all__ = ["Entries", "Layout"]
 
@@ -33,9 +33,10 @@ Entries: TypeAlias = tuple[int | None, ...]
 class Layout:
     """A space and the values laid out in it.
 
-    `order` lists the space's dimensions (numbers that stay when others are inserted), `extents` theirs, `distance` how far from the right end each stood where it first came up. `entries` has
-    the values that steps compute, `reads` the entries of each operand that is read from outside, by (step, operand
-    number); `produced` the value of each tensor that the region computes, `passed` the reductions over extents of 1 only.
+    `order` lists the space's dimensions (numbers that stay when others are inserted), `extents` theirs, `distance` how
+    far from the right end each stood where it first came up. `entries` has the values that steps compute, `reads` the
+    entries of each operand that is read from outside, by (step, operand number); `produced` the value of each tensor
+    that the region computes, `passed` the reductions over extents of 1 only.
     """
 
     symbols: Symbols
@@ -50,7 +51,7 @@ class Layout:
     work: int = 0  # cost of all steps, each counted once
 
     def add(self, fragment: Fragment) -> None:
-        """Lays out a fragment whose inputs come from outside or from fragments added before. Raises Refused."""
+        """Lays out a fragment whose inputs come from outside or from fragments added before. Raises RefusalError."""
         attempt = Layout(
             self.symbols, list(self.order), dict(self.extents), dict(self.distance), self.reduced, work=self.work
         )
@@ -86,7 +87,7 @@ class Layout:
         if found is None:
             return None
         if any(found[k] is not None for k in range(len(found)) if k not in mapping):
-            raise Refused("a dimension that a reduction needs is squeezed away")
+            raise RefusalError("a dimension that a reduction needs is squeezed away")
         return tuple(None if m is None else found[m] for m in mapping)
 
 
@@ -102,7 +103,7 @@ class _Pending:
         if found is None:
             return self.base.laid_out(value)
         if any(found[k] is not None for k in range(len(found)) if k not in mapping):
-            raise Refused("a dimension that a reduction needs is squeezed away")
+            raise RefusalError("a dimension that a reduction needs is squeezed away")
         return tuple(None if m is None else found[m] for m in mapping)
 
     def lay_out(self, step: Value) -> None:
@@ -128,12 +129,13 @@ class _Pending:
                 p = rank - len(entries or ()) + k
                 if e is not None:
                     if fixed[p] not in (None, e):
-                        raise Refused("its operands lie along different dimensions of the region")
+                        raise RefusalError("its operands lie along different dimensions of the region")
                     fixed[p] = e
         for p, e in enumerate(fixed):
             if e is not None and step.shape[p] != self.attempt.extents[e]:
-                raise Refused(
-                    f"its shape is not known to be that of the region ({step.shape[p]} against {self.attempt.extents[e]})"
+                extent = self.attempt.extents[e]
+                raise RefusalError(
+                    f"its shape is not known to be that of the region ({step.shape[p]} against {extent})"
                 )
         result = self._fill(step.shape, fixed, ())
         for k, (operand, entries) in enumerate(zip(step.operands, operands, strict=True)):
@@ -150,7 +152,7 @@ class _Pending:
             if a.reduced:
                 block = [d for d in a.order if d in a.reduced]
                 if [operand.shape[k] for k in axes] != [a.extents[d] for d in block]:
-                    raise Refused("it reduces other axes than the rest of the region")
+                    raise RefusalError("it reduces other axes than the rest of the region")
                 for k, d in zip(axes, block, strict=True):
                     fixed[k] = d
             entries = self._fill(operand.shape, fixed, axes)
@@ -159,11 +161,11 @@ class _Pending:
         if not block_set:
             a.passed.add(step)  # every axis has extent 1: the result is the operand
         elif a.reduced and block_set != a.reduced:
-            raise Refused("it reduces other axes than the rest of the region")
+            raise RefusalError("it reduces other axes than the rest of the region")
         else:
             positions = sorted(a.order.index(d) for d in block_set)
             if positions != list(range(positions[0], positions[0] + len(positions))):
-                raise Refused("the axes that it reduces are not next to each other")
+                raise RefusalError("the axes that it reduces are not next to each other")
             a.reduced = block_set
         return tuple(None if k in gone else e for k, e in enumerate(entries) if step.keepdims or k not in gone)
 
@@ -175,7 +177,7 @@ class _Pending:
         for p, extent in enumerate(operand.shape):
             entry = result[p + shift]
             if entry is not None and not self.attempt.symbols.fits(extent, self.attempt.extents[entry]):
-                raise Refused(f"the shape of {base.tensor} is not known to fit the region's")
+                raise RefusalError(f"the shape of {base.tensor} is not known to fit the region's")
             seen.append(None if extent == 1 and not (entry is not None and self.attempt.extents[entry] == 1) else entry)
         entries: list[int | None] = [None] * len(base.shape)
         for p, m in enumerate(mapping):
@@ -202,9 +204,9 @@ class _Pending:
                 result[p] = next((d for d in free if a.distance[d] == distance), free[-1])
                 continue
             if a.reduced:
-                raise Refused("its shape is not that of the region, whose reduction would have to be repeated")
+                raise RefusalError("its shape is not that of the region, whose reduction would have to be repeated")
             if a.order and a.work > cost.REPEATED_WORK:
-                raise Refused("it broadcasts the region to a larger shape, where its work would be repeated")
+                raise RefusalError("it broadcasts the region to a larger shape, where its work would be repeated")
             new = len(a.extents)
             a.extents[new], a.distance[new] = extent, distance
             # Next to its neighbours; of the free places there, after the dimensions that stood further left.

@@ -5,9 +5,12 @@
 3. An activation that is the only user of a Conv (on the CPU also of a Gemm) is folded into it.
 4. BatchNormalization after a Conv whose only user it is, is folded into its weights.
 5. Between DequantizeLinear and QuantizeLinear the group is one quantized kernel.
+6. A graph with operators that ONNX Runtime cannot run on the target: it runs elsewhere, where custom ops do not.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from onnxfuse.rewrites.graph import GraphView
 
@@ -33,6 +36,8 @@ def shape_arithmetic(view: GraphView) -> set[int]:
         if proto.op_type in ("Shape", "Size"):
             names.update(proto.output)
             continue
+        if i in view.captures:
+            continue
         inputs = [n for n in proto.input if n and n not in view.constants.names]
         if (
             inputs
@@ -42,6 +47,32 @@ def shape_arithmetic(view: GraphView) -> set[int]:
             nodes.add(i)
             names.update(proto.output)
     return nodes
+
+
+# Random generators of opset 22 and later have no kernel in ONNX Runtime up to 1.32.
+_WITHOUT_KERNELS = frozenset(("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", "Bernoulli"))
+# What may stand beside fused nodes on bfloat16 tensors on the CPU.
+_PASSES_BFLOAT16 = frozenset(
+    ("Constant", "Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Shape", "Size")
+)
+
+
+def cannot_run(view: GraphView, target: str, fused: Collection[int]) -> str:
+    """Why ONNX Runtime cannot run the graph on the target once the nodes `fused` are fused; "" where it can."""
+    for i, proto in enumerate(view.protos):
+        if i in fused or proto.domain not in ("", "ai.onnx"):
+            continue
+        if proto.op_type in _WITHOUT_KERNELS and view.opset >= 22:
+            return f"ONNX Runtime has no kernel for {proto.op_type} at opset {view.opset}, so it cannot run this graph"
+        if (
+            target == "cpu"
+            and proto.op_type not in _PASSES_BFLOAT16
+            and any(
+                view.type_of(n).type == "bf16" for n in (*proto.input, *proto.output) if n not in view.constants.names
+            )
+        ):
+            return f"ONNX Runtime has no CPU kernel for {proto.op_type} of bfloat16, so it cannot run this graph"
+    return ""
 
 
 def left_to_runtime(view: GraphView, target: str, alone: bool) -> dict[int, str]:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from onnxfuse.rewrites import cost
-from onnxfuse.rewrites.fragment import Fragment, Refused
+from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.layout import Layout
 
@@ -46,7 +46,7 @@ class _Growth:
         layout = Layout(self.view.symbols)
         try:
             layout.add(self.fragments[i])
-        except Refused as refusal:
+        except RefusalError as refusal:
             self.refused[i] = refusal.reason
             return None
         self.region_of[i] = Region([i], layout)
@@ -61,12 +61,12 @@ class _Growth:
                 continue
             try:
                 self.join(other, own)
-            except Refused as refusal:
+            except RefusalError as refusal:
                 own.refused.append((i, refusal.reason))
 
     def join(self, a: Region, b: Region) -> None:
         if len(a.nodes) + len(b.nodes) > cost.MAX_NODES:
-            raise Refused(f"the region has reached its limit of {cost.MAX_NODES} nodes")
+            raise RefusalError(f"the region has reached its limit of {cost.MAX_NODES} nodes")
         members = set(a.nodes) | set(b.nodes)
         self.check_convex(members)
         if len(b.nodes) == 1:
@@ -104,17 +104,17 @@ class _Growth:
                 continue
             visited += 1
             if visited > _SEARCH_LIMIT:
-                raise Refused("the graph around it is too entangled to prove that the nodes can run together")
+                raise RefusalError("the graph around it is too entangled to prove that the nodes can run together")
             for j in unit:
                 for p in self.view.producers_of(j):
                     if p in members:
-                        raise Refused("other nodes between it and the region need the region's results first")
+                        raise RefusalError("other nodes between it and the region need the region's results first")
                     if p not in seen:
                         stack.append(p)
 
 
 def grow_regions(view: GraphView, fragments: dict[int, Fragment]) -> tuple[list[Region], dict[int, str]]:
-    """The regions of a graph, in the order of their first nodes, and the nodes that fit no space at all, with reasons."""
+    """The regions of a graph, in the order of their first nodes, and the nodes that fit no space, with reasons."""
     growth = _Growth(view, fragments)
     for i in sorted(fragments):
         growth.visit(i)

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from onnxfuse.rewrites.dims import Dim, Shape, Symbols
+from onnxfuse.rewrites.shape_values import SymbolicValue, quotient, scaled
 
 __all__ = ["RULES", "Site", "TensorType"]
 
@@ -32,6 +33,7 @@ class Site:
     node: onnx.NodeProto
     inputs: list[TensorType]
     constants: dict[str, np.ndarray]
+    values: dict[str, SymbolicValue]
     symbols: Symbols
 
     def attribute(self, name: str, default: object = None) -> object:
@@ -49,6 +51,14 @@ class Site:
     def constant(self, i: int) -> np.ndarray | None:
         """The value of input `i`, where it is a small constant."""
         return self.constants.get(self.node.input[i]) if i < len(self.node.input) else None
+
+    def dims(self, i: int) -> list[Dim] | None:
+        """Input `i` as a list of dimensions, symbolic or not, where it is known."""
+        name = self.node.input[i] if i < len(self.node.input) else ""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        return [d if isinstance(d, str) else int(d) for d in value.reshape(-1)]
 
     def axes(self) -> list[int] | None:
         """The axes, from input 1 or the attribute; None where they are not constant."""
@@ -177,30 +187,118 @@ def _squeeze(at: Site) -> Shapes:
 
 
 def _reshape(at: Site) -> Shapes:
-    shape, target = at.inputs[0].shape, at.constant(1)
-    if shape is None or target is None:
-        return None
-    wanted = [int(t) for t in target.reshape(-1)]
+    shape, wanted = at.inputs[0].shape, at.dims(1)
+    if shape is None or wanted is None:
+        return None if wanted is None or -1 in wanted or 0 in wanted else [tuple(wanted)]
     zero_is_zero = bool(at.attribute("allowzero", 0))
-    result: list[Dim] = []
-    for k, t in enumerate(wanted):
-        result.append(shape[k] if t == 0 and not zero_is_zero and k < len(shape) else t)
+    result = [shape[k] if t == 0 and not zero_is_zero and k < len(shape) else t for k, t in enumerate(wanted)]
     if -1 in wanted:
+        # The rest: what remains of the input's dimensions after those that the result names.
         k = wanted.index(-1)
         have, rest = list(shape), [d for j, d in enumerate(result) if j != k]
         for d in list(rest):
             if d in have:
                 have.remove(d)
                 rest.remove(d)
-        static = all(isinstance(d, int) for d in have) and all(isinstance(d, int) for d in rest)
-        if static:
-            below = int(np.prod([int(d) for d in rest], dtype=np.int64))
-            result[k] = int(np.prod([int(d) for d in have], dtype=np.int64)) // below if below else at.symbols.fresh()
-        elif not rest and len(have) == 1:
-            result[k] = have[0]
-        else:
-            result[k] = f"{'*'.join(map(str, have)) or 1}/({'*'.join(map(str, rest)) or 1})"
+        result[k] = quotient(_product(at, have), _product(at, rest))
     return [tuple(result)]
+
+
+def _product(at: Site, dims: Sequence[Dim]) -> Dim:
+    product: Dim = 1
+    for d in sorted(dims, key=str):
+        product = scaled(product, d)
+    return product
+
+
+def _flatten(at: Site) -> Shapes:
+    shape = at.inputs[0].shape
+    if shape is None:
+        return None
+    axis = int(str(at.attribute("axis", 1)))
+    axis += len(shape) if axis < 0 else 0
+    return [(_product(at, shape[:axis]), _product(at, shape[axis:]))]
+
+
+def _expand(at: Site) -> Shapes:
+    shape, wanted = at.inputs[0].shape, at.dims(1)
+    return None if shape is None or wanted is None else [at.symbols.broadcast((shape, tuple(wanted)))]
+
+
+def _constant_of_shape(at: Site) -> Shapes:
+    wanted = at.dims(0)
+    return None if wanted is None else [tuple(wanted)]
+
+
+def _global_pool(at: Site) -> Shapes:
+    shape = at.inputs[0].shape
+    return None if shape is None else [(*shape[:2], *(1 for _ in shape[2:]))]
+
+
+def _resize(at: Site) -> Shapes:
+    """Resize and Upsample: dimensions with scale 1 stay, the others become expressions."""
+    shape = at.inputs[0].shape
+    scales = at.constant(1 if at.node.op_type == "Upsample" else 2)
+    if shape is None:
+        return None
+    if scales is not None and scales.size == len(shape):
+        factors = [float(f) for f in scales.reshape(-1)]
+        return [
+            tuple(
+                d if f == 1 else int(d * f) if isinstance(d, int) else scaled(d, int(f) if f.is_integer() else f)
+                for d, f in zip(shape, factors, strict=True)
+            )
+        ]
+    sizes = at.dims(3)
+    return [tuple(sizes)] if sizes is not None and len(sizes) == len(shape) else None
+
+
+def _gather(at: Site) -> Shapes:
+    shape, indices = at.inputs[0].shape, at.inputs[1].shape
+    if shape is None or indices is None or not shape:
+        return None
+    axis = int(str(at.attribute("axis", 0))) % len(shape)
+    return [(*shape[:axis], *indices, *shape[axis + 1 :])]
+
+
+def _slice(at: Site) -> Shapes:
+    """Only the sliced axes change; their extents are expressions of the bounds."""
+    shape = at.inputs[0].shape
+    if shape is None or len(at.node.input) < 3:
+        return None
+    starts, ends = at.dims(1), at.dims(2)
+    axes = at.dims(3) if len(at.node.input) > 3 and at.node.input[3] else None
+    steps = at.dims(4) if len(at.node.input) > 4 and at.node.input[4] else None
+    if starts is None or ends is None or (axes is None and len(at.node.input) > 3 and at.node.input[3]):
+        return None
+    chosen = axes if axes is not None else list(range(len(starts)))
+    result = list(shape)
+    for k, axis in enumerate(chosen):
+        a, step = int(axis) % len(shape), steps[k] if steps is not None else 1
+        extent, start, end = shape[a], starts[k], ends[k]
+        if all(isinstance(v, int) for v in (extent, start, end, step)):
+            result[a] = len(range(*slice(int(start), int(end), int(step)).indices(int(extent))))
+        elif start == 0 and step == 1 and (end == extent or (isinstance(end, int) and end >= 2**31 - 1)):
+            continue
+        else:
+            result[a] = f"slice({extent},{start},{end},{step})"
+    return [tuple(result)]
+
+
+def _split(at: Site) -> Shapes:
+    shape = at.inputs[0].shape
+    if shape is None:
+        return None
+    axis = int(str(at.attribute("axis", 0))) % len(shape)
+    sizes = at.dims(1) or at.ints("split", [])
+    count = len(at.node.output)
+    extent = shape[axis]
+    if not sizes:
+        if not isinstance(extent, int):
+            return None
+        part = -(-extent // count)
+        sizes = [min(part, extent - k * part) for k in range(count)]
+    return [(*shape[:axis], d, *shape[axis + 1 :]) for d in sizes]
 
 
 def _layer_norm(at: Site) -> Shapes:
@@ -213,15 +311,20 @@ def _layer_norm(at: Site) -> Shapes:
     return [shape, row, row]
 
 
-_BROADCASTING = """Add Sub Mul Div Pow Mod Min Max Sum Mean And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual Where
-BitShift BitwiseAnd BitwiseOr BitwiseXor"""
-_SAME_SHAPE = """Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor Log Neg Not Reciprocal Relu Round Sigmoid Sign
-Sin Sinh Softplus Softsign Sqrt Tan Tanh Elu Selu Celu HardSigmoid HardSwish LeakyRelu ThresholdedRelu Shrink Gelu Mish Swish
-PRelu Clip Cast CastLike Identity IsInf IsNaN BitwiseNot Softmax LogSoftmax Hardmax LpNormalization MeanVarianceNormalization
-InstanceNormalization GroupNormalization RMSNormalization BatchNormalization Dropout CumSum LRN QuantizeLinear DequantizeLinear"""
-_REDUCTIONS = (
-    "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare"
-)
+_BROADCASTING = """
+Add Sub Mul Div Pow Mod Min Max Sum Mean And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual Where BitShift
+BitwiseAnd BitwiseOr BitwiseXor
+"""
+_SAME_SHAPE = """
+Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor Log Neg Not Reciprocal Relu Round Sigmoid Sign Sin Sinh
+Softplus Softsign Sqrt Tan Tanh Elu Selu Celu HardSigmoid HardSwish LeakyRelu ThresholdedRelu Shrink Gelu Mish Swish
+PRelu Clip Cast CastLike Identity IsInf IsNaN BitwiseNot Softmax LogSoftmax Hardmax LpNormalization
+MeanVarianceNormalization InstanceNormalization GroupNormalization RMSNormalization BatchNormalization Dropout CumSum
+LRN QuantizeLinear DequantizeLinear
+"""
+_REDUCTIONS = """
+ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare
+"""
 RULES: dict[str, Callable[[Site], Shapes]] = {
     **dict.fromkeys(_BROADCASTING.split(), _broadcast),
     **dict.fromkeys(_SAME_SHAPE.split(), _same),
@@ -235,4 +338,12 @@ RULES: dict[str, Callable[[Site], Shapes]] = {
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,
     "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Expand": _expand,
+    "ConstantOfShape": _constant_of_shape,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Split": _split,
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),
+    **dict.fromkeys(("Resize", "Upsample"), _resize),
 }

@@ -13,6 +13,7 @@ from onnx import numpy_helper
 from onnxfuse.custom_ops.types import from_onnx
 from onnxfuse.rewrites.dims import Dim, Shape, Symbols
 from onnxfuse.rewrites.shape_rules import RULES, Site, TensorType
+from onnxfuse.rewrites.shape_values import SymbolicValue, propagate
 
 __all__ = ["Scope", "TensorType", "infer", "symbolic_scope"]
 
@@ -39,7 +40,7 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     for data_prop in (True, False):
         try:
             return onnx.shape_inference.infer_shapes(skeleton, data_prop=data_prop)
-        except Exception:  # noqa: S112 - inference is best effort: what it cannot type is not fused
+        except Exception:
             continue
     return skeleton
 
@@ -96,9 +97,10 @@ def symbolic_scope(
     """
     scope: Scope = {}
     constants: dict[str, np.ndarray] = {}
+    values: dict[str, SymbolicValue] = {}
     for tensor in graph.initializer:
         scope[tensor.name] = TensorType(from_onnx(tensor.data_type) or "", tuple(tensor.dims))
-        constants[tensor.name] = numpy_helper.to_array(tensor)
+        _remember(tensor.name, numpy_helper.to_array(tensor), constants, values)
     for value in graph.input:
         scope.setdefault(value.name, _declared_type(value, symbols))
     hints = {v.name: v for v in declared.value_info} if declared is not None else {}
@@ -106,22 +108,32 @@ def symbolic_scope(
     for node in graph.node:
         if node.op_type == "Constant" and node.domain == "":
             for attribute in node.attribute:
-                if attribute.name == "value" and attribute.t.raw_data or attribute.name in ("value_int", "value_ints"):
-                    constants[node.output[0]] = np.asarray(
-                        numpy_helper.to_array(attribute.t)
-                        if attribute.name == "value"
-                        else onnx.helper.get_attribute_value(attribute)
-                    )
+                if attribute.name == "value" and (
+                    attribute.t.raw_data or attribute.t.int64_data or attribute.t.int32_data
+                ):
+                    _remember(node.output[0], numpy_helper.to_array(attribute.t), constants, values)
+                elif attribute.name in ("value_int", "value_ints"):
+                    value = np.asarray(onnx.helper.get_attribute_value(attribute), np.int64)
+                    _remember(node.output[0], value, constants, values)
         inputs = [(scope.get(n) or outer.get(n) or UNKNOWN) if n else UNKNOWN for n in node.input]
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+        if inputs and (value := propagate(node, values, inputs[0].shape, axis)) is not None:
+            values[node.output[0]] = value
         rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-        shapes = rule(Site(node, inputs, constants, symbols)) if rule is not None else None
+        shapes = rule(Site(node, inputs, constants, values, symbols)) if rule is not None else None
         for i, name in enumerate(node.output):
             if not name:
                 continue
             hinted = _declared_type(hints[name], symbols) if name in hints else UNKNOWN
             shape = shapes[i] if shapes is not None and i < len(shapes) else None
-            scope[name] = TensorType(hinted.type, _combine(hinted.shape, shape))
+            scope[name] = TensorType(hinted.type, symbols.shortened(_combine(hinted.shape, shape)))
     return scope
+
+
+def _remember(name: str, value: np.ndarray, constants: dict[str, np.ndarray], values: dict[str, SymbolicValue]) -> None:
+    constants[name] = value
+    if value.ndim <= 1 and value.size <= 64 and value.dtype.kind in "iuf":
+        values[name] = value.astype(object)
 
 
 def _combine(inferred: Shape | None, derived: Shape | None) -> Shape | None:

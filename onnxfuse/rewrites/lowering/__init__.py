@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxfuse.rewrites.fragment import Fragment, Refused
+from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.lowering import (
     activations,
     data_movement,
@@ -13,28 +13,36 @@ from onnxfuse.rewrites.lowering import (
 )
 from onnxfuse.rewrites.lowering.operator import LOWERINGS, Operator
 
-__all__ = ["LOWERINGS", "Fragment", "Operator", "Refused", "lower"]
+__all__ = ["LOWERINGS", "Fragment", "Operator", "RefusalError", "lower"]
 
+# The last opset that ONNX Runtime 1.32 runs; later ones may give an operator another meaning.
+NEWEST_OPSET = 26
 # Importing these modules fills LOWERINGS.
 _MODULES = (activations, data_movement, elementwise, normalizations, reductions, softmax)
 
 
 def lower(operator: Operator) -> Fragment:
-    """The fragment of an operator. Raises Refused where it cannot be fused, with the reason."""
+    """The fragment of an operator. Raises RefusalError where it cannot be fused, with the reason."""
     found = LOWERINGS.get((operator.domain, operator.op_type))
     if found is None:
-        raise Refused(f"{operator.op_type} is not an operator that onnxfuse fuses")
+        raise RefusalError(f"{operator.op_type} is not an operator that onnxfuse fuses")
     if operator.opset < 7:
-        raise Refused("before opset 7 broadcasting follows other rules; convert the model with onnx.version_converter")
+        raise RefusalError(
+            "before opset 7 broadcasting follows other rules; convert the model with onnx.version_converter"
+        )
+    if operator.opset > NEWEST_OPSET:
+        raise RefusalError(
+            f"opset {operator.opset} is newer than what onnxfuse knows ({NEWEST_OPSET}), as of ONNX Runtime 1.32"
+        )
     results = found(operator)
     for i, name in enumerate(operator.outputs):
         if name and i >= len(results):
-            raise Refused(f"its output {i} is used")
+            raise RefusalError(f"its output {i} is used")
     b = operator.build
     for name, value in zip(operator.outputs, results, strict=False):
         if name:
             declared = operator.output_type(name)
             if declared and value.type != declared:
-                raise Refused(f"its output {name} has an element type that the fused form does not give")
+                raise RefusalError(f"its output {name} has an element type that the fused form does not give")
             b.fragment.outputs[name] = value
     return b.fragment

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from onnxfuse.custom_ops.types import is_float
-from onnxfuse.rewrites.fragment import Builder, Refused, Value
+from onnxfuse.rewrites.fragment import Builder, RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import Operator, lowering
 
 __all__: list[str] = []
@@ -15,7 +15,7 @@ __all__: list[str] = []
 def _float(op: Operator) -> Value:
     x = op.value(0)
     if not is_float(x.type):
-        raise Refused(f"{op.op_type} of elements of type {x.type} is left to the runtime")
+        raise RefusalError(f"{op.op_type} of elements of type {x.type} is left to the runtime")
     return x
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnxfuse.rewrites.dims import Shape
-from onnxfuse.rewrites.fragment import Refused, Value
+from onnxfuse.rewrites.fragment import RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import Operator, lowering
 
 __all__ = ["MOVEMENT"]
@@ -22,7 +22,7 @@ def _identity(op: Operator) -> Sequence[Value]:
 @lowering("Dropout")
 def _dropout(op: Operator) -> Sequence[Value]:
     if op.has(2) and bool(op.constant(2, "its training_mode").any()):
-        raise Refused("it is in training mode")
+        raise RefusalError("it is in training mode")
     return [op.value(0)]
 
 
@@ -46,7 +46,7 @@ def _squeeze(op: Operator) -> Sequence[Value]:
     rank = len(x.shape)
     gone = {a % rank for a in axes} if axes else {k for k, d in enumerate(x.shape) if d == 1}
     if any(x.shape[k] != 1 for k in gone) or (not axes and not all(isinstance(d, int) for d in x.shape)):
-        raise Refused("the dimensions that it removes are not known to be 1")
+        raise RefusalError("the dimensions that it removes are not known to be 1")
     return [op.build.view(x, [k for k in range(rank) if k not in gone])]
 
 
@@ -72,8 +72,8 @@ def _reshape(op: Operator) -> Sequence[Value]:
     x = op.value(0)
     target = op.types.get(op.outputs[0])
     if target is None or target.shape is None:
-        raise Refused("the shape that it gives is unknown")
+        raise RefusalError("the shape that it gives is unknown")
     entries = match_dimensions(x.shape, target.shape)
     if entries is None:
-        raise Refused("it joins or splits dimensions")
+        raise RefusalError("it joins or splits dimensions")
     return [op.build.view(x, entries)]

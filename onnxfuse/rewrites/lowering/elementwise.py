@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.types import is_float
-from onnxfuse.rewrites.fragment import Refused, Value
+from onnxfuse.rewrites.fragment import RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import LOWERINGS, Operator, lowering
 
 __all__: list[str] = []
@@ -103,7 +103,7 @@ def _clip(op: Operator) -> Sequence[Value]:
     for bound, name in zip(bounds, ("max", "min"), strict=True):
         if bound is not None:
             if any(d != 1 for d in bound.shape):
-                raise Refused("its bounds are not known to be scalars")
+                raise RefusalError("its bounds are not known to be scalars")
             y = op.build(name, y, op.build.view(bound, ()))
     if y is x:
         y = op.build.view(x, range(rank))

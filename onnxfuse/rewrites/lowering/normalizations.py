@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnxfuse.custom_ops.types import is_float
-from onnxfuse.rewrites.fragment import Builder, Refused, Value
+from onnxfuse.rewrites.fragment import Builder, RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import Operator, lowering
 
 __all__ = ["NORMALIZATIONS", "standardize"]
@@ -18,7 +18,7 @@ NORMALIZATIONS = frozenset(
 def _input(op: Operator) -> Value:
     x = op.value(0)
     if x.op == "const" or not is_float(x.type):
-        raise Refused(f"{op.op_type} of constants or integers is left to the runtime")
+        raise RefusalError(f"{op.op_type} of constants or integers is left to the runtime")
     op.build.fragment.idiom = True
     return x
 
@@ -39,13 +39,13 @@ def _layer_normalization(op: Operator) -> Sequence[Value]:
     axis = int(op.attribute("axis", -1))
     axis += rank if axis < 0 else 0
     if not 0 <= axis < rank:
-        raise Refused("its axis does not fit its input")
+        raise RefusalError("its axis does not fit its input")
     y, mean, inverse = standardize(b, x, range(axis, rank), op.float_attribute("epsilon", 1e-5))
     y = b("mul", y, op.value(1))
     if op.has(2):
         y = b("add", y, op.value(2))
     if y.shape != x.shape:
-        raise Refused("its scale or bias is not known to broadcast into its input's shape")
+        raise RefusalError("its scale or bias is not known to broadcast into its input's shape")
     return [y, mean, inverse]
 
 
@@ -56,12 +56,12 @@ def _rms_normalization(op: Operator) -> Sequence[Value]:
     axis = int(op.attribute("axis", -1))
     axis += rank if axis < 0 else 0
     if not 0 <= axis < rank:
-        raise Refused("its axis does not fit its input")
+        raise RefusalError("its axis does not fit its input")
     square = b.reduce("mean", b("mul", x, x), range(axis, rank))
     inverse = b("reciprocal", b("sqrt", b("add", square, op.float_attribute("epsilon", 1e-5))))
     y = b("mul", b("mul", x, inverse), op.value(1))
     if y.shape != x.shape:
-        raise Refused("its scale is not known to broadcast into its input's shape")
+        raise RefusalError("its scale is not known to broadcast into its input's shape")
     return [y]
 
 
@@ -70,7 +70,7 @@ def _instance_normalization(op: Operator) -> Sequence[Value]:
     x, b = _input(op), op.build
     rank = len(x.shape)
     if rank < 3:
-        raise Refused("its input has no spatial dimensions")
+        raise RefusalError("its input has no spatial dimensions")
     y, _, _ = standardize(b, x, range(2, rank), op.float_attribute("epsilon", 1e-5))
     return [b("add", b("mul", y, b.along(op.value(1), 1, rank)), b.along(op.value(2), 1, rank))]
 
@@ -90,13 +90,13 @@ def _mean_variance_normalization(op: Operator) -> Sequence[Value]:
 def _batch_normalization(op: Operator) -> Sequence[Value]:
     x, b = _input(op), op.build
     if op.attribute("training_mode", 0) or any(op.used(i) for i in range(1, 5)):
-        raise Refused("it is in training mode")
+        raise RefusalError("it is in training mode")
     rank = len(x.shape)
     if rank < 2:
-        raise Refused("its input has no channels")
+        raise RefusalError("its input has no channels")
     scale, bias, mean, variance = (b.along(op.value(i), 1, rank) for i in range(1, 5))
     if len({v.type for v in (x, scale, bias, mean, variance)}) > 1:
-        raise Refused("its operands have different types")
+        raise RefusalError("its operands have different types")
     centred = b("sub", x, mean)
     factor = b("div", scale, b("sqrt", b("add", variance, op.float_attribute("epsilon", 1e-5))))
     return [b("add", b("mul", centred, factor), bias)]

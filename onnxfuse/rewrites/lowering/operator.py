@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnxfuse.custom_ops.types import from_onnx, value_type
-from onnxfuse.rewrites.fragment import Builder, Refused, Value
+from onnxfuse.rewrites.fragment import Builder, RefusalError, Value
 from onnxfuse.rewrites.shapes import TensorType
 
 __all__ = ["LOWERINGS", "Lowering", "Operator", "lowering"]
@@ -36,30 +36,30 @@ class Operator:
     def value(self, i: int, *, rank_known: bool = True) -> Value:
         """Input `i`: a constant where it is a constant of one element, else a read of its tensor."""
         if not self.has(i):
-            raise Refused(f"its input {i} is missing")
+            raise RefusalError(f"its input {i} is missing")
         name = self.inputs[i]
         known = self.types.get(name)
         constant = self.constants.get(name)
         if known is None or known.type == "":
-            raise Refused(f"the element type of {name} is not one that onnxfuse fuses")
+            raise RefusalError(f"the element type of {name} is not one that onnxfuse fuses")
         if constant is not None and constant.size == 1:
-            return self.build.const(constant.reshape(())[()], value_type(known.type), constant.ndim)
+            return self.build.const(constant.reshape(()).item(), value_type(known.type), constant.ndim)
         if known.shape is None and rank_known:
-            raise Refused(f"the rank of {name} is unknown")
+            raise RefusalError(f"the rank of {name} is unknown")
         return self.build.tensor(name, known.type, known.shape or ())
 
     def storage(self, i: int) -> str:
         """The element type of input `i`."""
         known = self.types.get(self.inputs[i])
         if known is None or known.type == "":
-            raise Refused(f"the element type of {self.inputs[i]} is not one that onnxfuse fuses")
+            raise RefusalError(f"the element type of {self.inputs[i]} is not one that onnxfuse fuses")
         return known.type
 
     def constant(self, i: int, what: str) -> np.ndarray:
         """Input `i`, which must be constant."""
         found = self.constants.get(self.inputs[i])
         if found is None:
-            raise Refused(f"{what} is not constant")
+            raise RefusalError(f"{what} is not constant")
         return found
 
     def attribute(self, name: str, default: Any) -> Any:
@@ -83,7 +83,7 @@ class Operator:
         """The language's type for an ONNX data type."""
         name = from_onnx(data_type)
         if name is None:
-            raise Refused("it converts to a type that onnxfuse does not fuse")
+            raise RefusalError("it converts to a type that onnxfuse does not fuse")
         return name
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnxfuse.custom_ops.types import is_float
-from onnxfuse.rewrites.fragment import Builder, Refused, Value
+from onnxfuse.rewrites.fragment import Builder, RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import Operator, lowering
 
 __all__: list[str] = []
@@ -19,10 +19,10 @@ def reduced_axes(op: Operator, rank: int) -> list[int]:
         axes = [int(a) for a in op.attribute("axes", [])]
     if not axes:
         if op.attribute("noop_with_empty_axes", 0):
-            raise Refused("it reduces nothing (noop_with_empty_axes)")
+            raise RefusalError("it reduces nothing (noop_with_empty_axes)")
         axes = list(range(rank))
     if not axes:
-        raise Refused("it reduces a scalar")
+        raise RefusalError("it reduces a scalar")
     return axes
 
 
@@ -42,11 +42,11 @@ def log_sum_exp(b: Builder, x: Value, axes: Sequence[int], keepdims: bool) -> Va
 def _reduction(op: Operator) -> Sequence[Value]:
     x, b = op.value(0), op.build
     if x.op == "const":
-        raise Refused("its input is constant")
+        raise RefusalError("its input is constant")
     axes, keepdims = reduced_axes(op, len(x.shape)), bool(op.attribute("keepdims", 1))
     kind = op.op_type.removeprefix("Reduce")
     if kind in ("L2", "LogSum", "LogSumExp") and not is_float(x.type):
-        raise Refused(f"{op.op_type} of integers is left to the runtime")
+        raise RefusalError(f"{op.op_type} of integers is left to the runtime")
     if kind == "L1":
         return [b.reduce("sum", b("abs", x), axes, keepdims)]
     if kind == "SumSquare":

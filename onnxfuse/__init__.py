@@ -1,0 +1,24 @@
+"""onnxfuse: fuses the memory-bound parts of ONNX models into custom ops for ONNX Runtime."""
+
+from onnxfuse.custom_ops.library import library_path
+from onnxfuse.errors import MissingRuntimeError, ModelError, OnnxfuseError, ProgramError
+from onnxfuse.optimizer import REWRITES, Result, optimize
+from onnxfuse.report import Fusion, Refusal, Report
+from onnxfuse.restore import restore
+from onnxfuse.validate import validate
+
+__all__ = [
+    "REWRITES",
+    "Fusion",
+    "MissingRuntimeError",
+    "ModelError",
+    "OnnxfuseError",
+    "ProgramError",
+    "Refusal",
+    "Report",
+    "Result",
+    "library_path",
+    "optimize",
+    "restore",
+    "validate",
+]
