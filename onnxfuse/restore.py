@@ -103,7 +103,8 @@ def _replace(nodes: Any, opset: int, names: _Names) -> None:
 
 
 def _expansion(node: NodeProto, opset: int, names: _Names) -> list[NodeProto]:
-    label = f"node {node.name or node.op_type + ' of ' + ', '.join(node.output)!r}"
+    first = next(filter(None, node.output), "")
+    label = f"node {node.name!r}" if node.name else f"{node.op_type} with output {first!r}"
     text = next((a.s for a in node.attribute if a.name == "program" and a.type == AttributeProto.STRING), None)
     if text is None:
         raise ProgramError(f"{label}: it has no program attribute")
@@ -115,7 +116,7 @@ def _expansion(node: NodeProto, opset: int, names: _Names) -> list[NodeProto]:
         ):
             if len(given) != len(expected):
                 raise ProgramError(f"its program has {len(expected)} {kind}s, the node {len(given)}")
-        prefix = names.prefix(next(filter(None, node.output), node.op_type))
+        prefix = names.prefix(first or node.op_type)
         outputs = [name or f"{prefix}unused{place}" for place, name in enumerate(node.output)]
         return to_nodes(program, list(node.input), outputs, opset, prefix)
     except (ProgramError, NoFunctionError) as error:
