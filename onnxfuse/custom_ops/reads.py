@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from onnxfuse.custom_ops.layout import FULL, Source, Space, Value
 from onnxfuse.custom_ops.program import Entry, Input
 from onnxfuse.custom_ops.types import value_type
@@ -61,7 +63,12 @@ def _separable(space: Space, statement: Input, x: str) -> tuple[str, list[int], 
     for axis in reversed(range(len(statement.map))):
         entry = statement.map[axis]
         own = [k for k, _ in entry.terms]
-        if entry.plain is None and ranges[axis] is None:
+        digits = _digits(space, entry)
+        if digits and axis == len(statement.map) - 1:
+            total = math.prod(digits)
+            x = e.slice(x, [axis], [entry.offset], [entry.offset + total], [1])
+            x = e.reshape(x, e.ints([0] * axis + digits))  # 0: as it is
+        elif entry.plain is None and ranges[axis] is None:
             x = e.gather(x, space.index(entry, own), axis)
         dims = own + dims
         for k in own:
@@ -82,6 +89,19 @@ def _range(space: Space, entry: Entry) -> tuple[int, int | None, int] | None:
         return None
     end = last + (1 if step > 0 else -1)
     return entry.offset, None if end < 0 else end, step
+
+
+def _digits(space: Space, entry: Entry) -> list[int]:
+    """The extents of an entry's dimensions, where its indices are the numbers that these count up; else none."""
+    extents: list[int] = []
+    weight = 1
+    for k, scale in reversed(entry.terms):
+        extent = space.kernel.extents[k]
+        if not extent or scale != weight or len(entry.terms) < 2:
+            return []
+        extents.insert(0, extent)
+        weight *= extent
+    return extents
 
 
 def _diagonal(space: Space, statement: Input, x: str) -> tuple[str, dict[int, frozenset[Source]]]:
