@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "limits.h"
+#include "program_limits.h"
 #include "stores.h"
 
 namespace onnxfuse {

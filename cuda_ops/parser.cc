@@ -1,9 +1,9 @@
 // The grammar of docs/program.md, read line by line.  What the lines mean is checked in verify.cc.
 #include <algorithm>
 
-#include "limits.h"
 #include "literal.h"
 #include "program.h"
+#include "program_limits.h"
 #include "scanner.h"
 #include "table.h"
 #include "verify.h"
