@@ -8,7 +8,7 @@
 # Ninja itself), whenever a source changed, and goes into $(VENV). The folder onnxfuse/ here would hide it, so tests run
 # through the command `pytest`, which does not put the current folder on sys.path as `python -m pytest` does;
 # tests/conftest.py says at the start what is under test. To test the tree instead: `make build`, then
-# `PYTHONPATH=. $(VENV)/bin/pytest`.
+# `PYTHONPATH=$PWD $(VENV)/bin/pytest`.
 
 VENV ?= .venv
 PYTHON ?= python3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
+import math
 import os
 import tempfile
 import warnings
@@ -199,6 +200,8 @@ def run(session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray]) 
         if "tensor(bfloat16)" in kinds:
             return _run_bfloat16(session, feeds)
         return list(session.run(None, dict(feeds)))
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(f"ONNX Runtime cannot run the model on these inputs: {_reason(error)}") from error
 
@@ -208,6 +211,8 @@ def _run_bfloat16(session: Any, feeds: Mapping[str, np.ndarray]) -> list[Any]:
     import ml_dtypes
 
     make = runtime().OrtValue
+    if not hasattr(make, "ortvalue_from_numpy_with_onnx_type"):
+        raise ModelError("bfloat16 inputs and outputs need a newer ONNX Runtime (1.20 or later)")
     values = {}
     for name, array in feeds.items():
         if array.dtype == ml_dtypes.bfloat16:
@@ -218,7 +223,7 @@ def _run_bfloat16(session: Any, feeds: Mapping[str, np.ndarray]) -> list[Any]:
     results = []
     for value in session.run_with_ort_values(None, values):
         if value.is_tensor() and value.element_type() == onnx.TensorProto.BFLOAT16:
-            size = value.tensor_size_in_bytes()
+            size = 2 * math.prod(value.shape())
             data = ctypes.string_at(value.data_ptr(), size) if size else b""
             results.append(np.frombuffer(data, ml_dtypes.bfloat16).reshape(value.shape()))
         else:

@@ -25,7 +25,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     package = Path(onnxfuse.__file__).parent
     if not list((package / "custom_ops").glob("*onnxfuse*.so")):
         pytest.exit(
-            f"{package} has no built library: run `make test`, or `make build` and then `PYTHONPATH=. pytest`",
+            f"{package} has no built library: run `make test`, or `make build` and then `PYTHONPATH=$PWD pytest`",
             returncode=pytest.ExitCode.USAGE_ERROR,
         )
 

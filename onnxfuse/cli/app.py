@@ -60,7 +60,7 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    r"""Fuses the memory-bound parts of ONNX models into single nodes that ONNX Runtime runs as one kernel each.
+    """Fuses the memory-bound parts of ONNX models into single nodes that ONNX Runtime runs as one kernel each.
 
     \b
     Typical use:
@@ -91,7 +91,7 @@ def optimize(
     verbose: Verbose = False,
     debug: Debug = False,
 ) -> None:
-    r"""Fuse what pays on the target, write the model, and show what was fused and what was not and why.
+    """Fuse what pays on the target, write the model, and show what was fused and what was not and why.
 
     The kinds of fusion that --skip and --only take: elementwise, layer_norm, rms_norm, softmax, reduction, scan.
     Run onnxfuse as the last tool: many others lose the local functions of fused nodes.
@@ -151,7 +151,7 @@ def validate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     debug: Debug = False,
 ) -> None:
-    r"""Run both models in ONNX Runtime on the same inputs and compare every output.
+    """Run both models in ONNX Runtime on the same inputs and compare every output.
 
     Exit code 0 where all agree, 1 where one does not, 2 where that cannot be found out.
 
@@ -190,7 +190,7 @@ def restore(
     output: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write it.", show_default=False)],
     debug: Debug = False,
 ) -> None:
-    r"""Turn every fused node back into standard operators.
+    """Turn every fused node back into standard operators.
 
     \b
     Example:
@@ -206,7 +206,7 @@ def restore(
 @app.command()
 @reports_errors
 def library(debug: Debug = False) -> None:
-    r"""Print the path of the library to register with ONNX Runtime.
+    """Print the path of the library to register with ONNX Runtime.
 
     \b
     In Python:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 
@@ -49,18 +50,24 @@ def input_specs(model: onnx.ModelProto) -> list[InputSpec]:
             kind = value.type.WhichOneof("value") or "value of no type"
             raise OnnxfuseError(f"input {value.name!r} is a {kind.removesuffix('_type')}; only tensors can be made up")
         tensor = value.type.tensor_type
-        try:
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        except KeyError:
-            raise OnnxfuseError(f"input {value.name!r} has an unknown element type ({tensor.elem_type})") from None
+        dtype = _dtype(value.name, tensor.elem_type)
         dims: list[int | str] = []
         for axis, dim in enumerate(tensor.shape.dim):
             if dim.HasField("dim_value") and dim.dim_value >= 0:
                 dims.append(dim.dim_value)
             else:
                 dims.append(dim.dim_param if dim.dim_param not in ("", "?") else f"{value.name}.{axis}")
-        specs.append(InputSpec(value.name, np.dtype(dtype), tuple(dims) if tensor.HasField("shape") else None))
+        specs.append(InputSpec(value.name, dtype, tuple(dims) if tensor.HasField("shape") else None))
     return specs
+
+
+def _dtype(name: str, data_type: int) -> np.dtype[Any]:
+    if data_type == onnx.TensorProto.BFLOAT16:  # float32 to onnx before 1.18
+        return np.dtype(ml_dtypes.bfloat16)
+    try:
+        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(data_type))
+    except KeyError:
+        raise OnnxfuseError(f"input {name!r} has an unknown element type ({data_type})") from None
 
 
 def free_dimensions(specs: list[InputSpec]) -> list[str]:
