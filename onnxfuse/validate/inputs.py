@@ -62,12 +62,14 @@ def input_specs(model: onnx.ModelProto) -> list[InputSpec]:
 
 
 def _dtype(name: str, data_type: int) -> np.dtype[Any]:
-    if data_type == onnx.TensorProto.BFLOAT16:  # float32 to onnx before 1.18
-        return np.dtype(ml_dtypes.bfloat16)
+    dtype: np.dtype[Any]
     try:
-        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(data_type))
+        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(data_type))
     except KeyError:
         raise OnnxfuseError(f"input {name!r} has an unknown element type ({data_type})") from None
+    if data_type == onnx.TensorProto.BFLOAT16:  # float32 to onnx before 1.18
+        dtype = np.dtype(ml_dtypes.bfloat16)
+    return dtype
 
 
 def free_dimensions(specs: list[InputSpec]) -> list[str]:
