@@ -23,23 +23,25 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def session(text: str, threads: int = 1) -> ort.InferenceSession:
-    """A session of a model whose only node computes the program; bf16 tensors travel as uint16, see `run`."""
+    """A session of a model whose fused node computes the program; bf16 tensors go in and out as float32."""
     program = parse(text)
     names = [f"x{i}" for i in range(len(program.inputs))]
     outputs = [f"y{i}" for i in range(len(program.outputs))]
     node = helper.make_node("FusedReduction", names, outputs, domain="onnxfuse", program=text)
-    graph = helper.make_graph(
-        [node],
-        "g",
-        [
-            helper.make_tensor_value_info(name, to_onnx(type_), [None] * rank)
-            for name, (type_, rank) in zip(names, program.inputs, strict=True)
-        ],
-        [
-            helper.make_tensor_value_info(name, to_onnx(type_), [None] * rank)
-            for name, (type_, rank) in zip(outputs, program.outputs, strict=True)
-        ],
-    )
+    nodes, feeds, results = [node], [], []
+    for i, (type_, rank) in enumerate(program.inputs):
+        name = names[i]
+        if type_ == "bf16":  # numpy has no such type: it goes in as float32
+            name = f"{name}_f32"
+            nodes.insert(0, helper.make_node("Cast", [name], [names[i]], to=onnx.TensorProto.BFLOAT16))
+        feeds.append(helper.make_tensor_value_info(name, to_onnx("f32" if type_ == "bf16" else type_), [None] * rank))
+    for i, (type_, rank) in enumerate(program.outputs):
+        name = outputs[i]
+        if type_ == "bf16":
+            name = f"{name}_f32"
+            nodes.append(helper.make_node("Cast", [outputs[i]], [name], to=onnx.TensorProto.FLOAT))
+        results.append(helper.make_tensor_value_info(name, to_onnx("f32" if type_ == "bf16" else type_), [None] * rank))
+    graph = helper.make_graph(nodes, "g", feeds, results)
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("onnxfuse", 1)], ir_version=10
     )
@@ -50,25 +52,12 @@ def session(text: str, threads: int = 1) -> ort.InferenceSession:
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def _value(x: Array) -> ort.OrtValue:
-    if x.dtype == BFLOAT16:
-        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(np.uint16), onnx.TensorProto.BFLOAT16)
-    return ort.OrtValue.ortvalue_from_numpy(x)
-
-
 def run_in(node: ort.InferenceSession, text: str, inputs: Sequence[Array]) -> list[Array]:
     """The outputs of a session that `session` made."""
-    program = parse(text)
-    arrays = [np.ascontiguousarray(x) if x.ndim else x for x in inputs]
-    if any(type_ == "bf16" for type_, _ in (*program.inputs, *program.outputs)):
-        feed = {f"x{i}": _value(x) for i, x in enumerate(arrays)}
-        values = node.run_with_ort_values([f"y{i}" for i in range(len(program.outputs))], feed)
-        out = []
-        for value, (type_, _) in zip(values, program.outputs, strict=True):
-            array = value.numpy()
-            out.append(array.view(BFLOAT16) if type_ == "bf16" and array.dtype != BFLOAT16 else array)
-        return out
-    return list(node.run(None, {f"x{i}": x for i, x in enumerate(arrays)}))
+    arrays = [x.astype(np.float32) if x.dtype == BFLOAT16 else np.asarray(x) for x in inputs]
+    outputs = node.run(None, {put.name: x for put, x in zip(node.get_inputs(), arrays, strict=True)})
+    types = [type_ for type_, _ in parse(text).outputs]
+    return [y.astype(BFLOAT16) if type_ == "bf16" else y for y, type_ in zip(outputs, types, strict=True)]
 
 
 def run(text: str, *inputs: Array, threads: int = 1) -> list[Array]:
@@ -93,6 +82,9 @@ def check(text: str, *inputs: Array, threads: int = 1, limit: float = 4, floor: 
     """Runs the program and compares with its evaluation in float64.
 
     Args:
+        text: the program.
+        *inputs: its inputs.
+        threads: of the session.
         limit: units in the last place that floats may be off; anything else must be equal.
         floor: absolute error that is allowed besides, for results that cancel.
     """

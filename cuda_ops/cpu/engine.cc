@@ -46,38 +46,12 @@ void check_types(const char* kind, const std::vector<TensorInfo>& declared, cons
                                ", but the program has " + type_name(declared[i].type));
 }
 
-// A kernel all of whose outputs depend on all dimensions that are not reduced, or an empty one.
-struct Part {
-  Kernel kernel;
-  BoundKernel bound;
-};
-
-// Whether no element is computed; extents of reduced dimensions may be 0 all the same.
-bool is_empty(const Part& part) {
-  const uint32_t reduced = part.kernel.space.reduced_mask();
-  for (size_t d = 0; d < part.bound.extents.size(); ++d)
-    if (part.bound.extents[d] == 0 && (reduced >> d & 1) == 0) return true;
+// Whether no element is stored; extents of reduced dimensions may be 0 all the same.
+bool is_empty(const Kernel& kernel, const BoundKernel& bound) {
+  const uint32_t reduced = kernel.space.reduced_mask();
+  for (size_t d = 0; d < bound.extents.size(); ++d)
+    if (bound.extents[d] == 0 && (reduced >> d & 1) == 0) return true;
   return false;
-}
-
-// An output that lacks an empty dimension has elements all the same, and each output may lack another one: then each is
-// computed by itself.
-std::vector<Part> split_empty(const Kernel& kernel, const BoundKernel& bound) {
-  Part whole{kernel, bound};
-  if (!is_empty(whole)) return {whole};
-  std::vector<Part> parts;
-  for (size_t i = 0; i < kernel.outputs.size(); ++i) {
-    Part part = whole;
-    part.kernel.outputs = {kernel.outputs[i]};
-    part.bound.outputs = {bound.outputs[i]};
-    uint32_t dims = kernel.space.reduced_mask();
-    for (const MapEntry& entry : kernel.outputs[i].map)
-      for (const AffineTerm& term : entry.terms) dims |= 1u << term.dim;
-    for (size_t d = 0; d < part.bound.extents.size(); ++d)
-      if ((dims >> d & 1) == 0) part.bound.extents[d] = 1;
-    if (!is_empty(part)) parts.push_back(part);
-  }
-  return parts;
 }
 
 struct Plan {
@@ -125,8 +99,9 @@ class CpuEngine : public Engine {
     plan->input_types = types_of(inputs);
     plan->output_types = types_of(outputs);
     for (size_t k = 0; k < program_->kernels.size(); ++k)
-      for (const Part& part : split_empty(program_->kernels[k], bound.kernels[k]))
-        plan->kernels.push_back(compile_kernel(part.kernel, part.bound, plan->input_types, plan->output_types));
+      if (!is_empty(program_->kernels[k], bound.kernels[k]))
+        plan->kernels.push_back(
+            compile_kernel(program_->kernels[k], bound.kernels[k], plan->input_types, plan->output_types));
     return plan;
   }
 

@@ -18,13 +18,14 @@
 namespace onnxfuse::cpu {
 namespace {
 
+// In this order: each uses those before it.
+// clang-format off
 #include "math.h"
-// math.h first: half.h and scalar_ops.h use it.
-#include "element_loops.h"
 #include "half.h"
 #include "scalar_ops.h"
-// element_loops.h first: it has the loads and stores.
+#include "element_loops.h"
 #include "reduction_loops.h"
+// clang-format on
 
 }  // namespace
 
