@@ -1,0 +1,214 @@
+#include "body.h"
+
+#include <algorithm>
+
+#include "expression.h"
+
+namespace onnxfuse::cuda {
+
+BodyWriter::BodyWriter(const Kernel& kernel, const Plan& plan, const Stages& stages, const Schedule& schedule,
+                       const Accesses& accesses)
+    : kernel_(kernel), plan_(plan), stages_(stages), schedule_(schedule), accesses_(accesses) {
+  fast_ = approximable(kernel);
+  if (stages.passes > 0) first_reduction_ = stages.reductions[0][0];
+  denominators_.assign(kernel.statements.size(), false);
+  for (size_t i = 0; i < kernel.statements.size(); ++i) {
+    if (uses_denominator(static_cast<int>(i))) denominators_[kernel.statements[i].operands[1]] = true;
+  }
+}
+
+std::string BodyWriter::write(const std::string& name, int first, int last) {
+  const std::string threads = std::to_string(schedule_.threads);
+  out_.line("extern \"C\" __global__ void __launch_bounds__(" + threads + ") " + name + "(const Parameters p) {");
+  write_prologue(schedule_.splits > 1);
+  write_once(0);
+  for (int pass = 0; pass < first; ++pass) {
+    read_partials(pass);
+    write_once(pass + 1);
+  }
+  if (schedule_.resident && !elementwise()) {
+    std::vector<int> early;
+    for (size_t i = 0; i < kernel_.statements.size(); ++i) {
+      if (stages_.first_pass[i] >= 0 && statement(i).op == Op::input && accesses_.streams(accesses_.input(i))) {
+        early.push_back(static_cast<int>(i));
+      }
+    }
+    write_loads(early);
+  }
+  for (int pass = first; pass <= last; ++pass) {
+    if (pass < stages_.passes) {
+      write_pass(pass);
+      if (schedule_.splits > 1) {
+        write_partials(pass);
+      } else {
+        for (const int i : stages_.reductions[pass]) write_result(i);
+        write_once(pass + 1);
+      }
+    } else {
+      if (stages_.stores_points) write_pass(pass);
+      if (plan_.reduces) write_row_stores();
+    }
+  }
+  out_.line("}");
+  return out_.text();
+}
+
+void BodyWriter::write_prologue(bool split) {
+  const std::string index = accesses_.index_type(), reduced = accesses_.reduced_type();
+  const std::string group = std::to_string(schedule_.group), threads = std::to_string(schedule_.threads);
+  const std::string across = std::to_string(schedule_.threads / schedule_.group);
+  const std::string block = "static_cast<" + index + ">(blockIdx.x)";
+  if (elementwise()) {
+    out_.line("const " + index + " id = (" + block + " * " + threads + " + threadIdx.x) * " + lanes() + ";");
+    out_.line("if (id >= p.points) return;");
+    out_.line("constexpr int k = 0;");
+    if (accesses_.has_tail()) {
+      out_.line("const int left = p.points - id < " + lanes() + " ? static_cast<int>(p.points - id) : " + lanes() + ";");
+    }
+  } else if (row()) {
+    out_.line("const int t = threadIdx.x % " + group + ";");
+    const std::string own = schedule_.threads == schedule_.group ? block : block + " * " + across + " + threadIdx.x / " + group;
+    out_.line("const bool valid = " + own + " < p.points;");
+    out_.line("const " + index + " id = valid ? " + own + " : p.points - 1;");
+  } else {
+    out_.line("const int t = threadIdx.x / " + across + ";");
+    const std::string own = "(" + block + " * " + across + " + threadIdx.x % " + across + ") * " + lanes();
+    out_.line("const bool valid = " + own + " < p.points;");
+    out_.line("const " + index + " id = valid ? " + own + " : p.points - " + lanes() + ";");
+  }
+  if (plan_.reduces) {
+    const std::string length = plan_.fixed_reduction ? std::to_string(plan_.reduced_points) : "p.length";
+    out_.line("const " + reduced + " length = " + length + ";");
+    if (split) {
+      out_.line("const " + reduced + " begin = static_cast<" + reduced + ">(blockIdx.y * p.piece);");
+      out_.line("const " + reduced + " end = length - begin < p.piece ? length : static_cast<" + reduced + ">(begin + p.piece);");
+    } else {
+      out_.line("constexpr " + reduced + " begin = 0;");
+      out_.line("const " + reduced + " end = length;");
+    }
+    if (schedule_.resident) out_.line("constexpr " + reduced + " start = begin;");
+  }
+  declare_shared();
+  accesses_.write_parallel_coordinates(out_);
+  for (size_t i = 0; i < kernel_.statements.size(); ++i) {
+    const bool used = stages_.first_pass[i] >= 0 || stages_.needed_once[i];
+    if (statement(i).op != Op::input || !used) continue;
+    accesses_.write_base(out_, accesses_.input(i), "b" + std::to_string(i), "x" + std::to_string(i));
+  }
+  for (size_t k = 0; k < kernel_.outputs.size(); ++k) {
+    accesses_.write_base(out_, accesses_.output(k), "o" + std::to_string(k), "y" + std::to_string(k));
+  }
+}
+
+std::vector<int> BodyWriter::loads_of(int pass) const {
+  std::vector<int> inputs;
+  for (const int i : stages_.needed[pass]) {
+    if (statement(i).op != Op::input) continue;
+    const bool early = schedule_.resident && !elementwise() && (accesses_.streams(accesses_.input(i)) || stages_.first_pass[i] != pass);
+    if (!early) inputs.push_back(i);
+  }
+  return inputs;
+}
+
+bool BodyWriter::guarded() const {
+  const int64_t step = int64_t{schedule_.slots} * schedule_.group * (row() ? schedule_.lanes : 1);
+  return !(schedule_.resident && plan_.fixed_reduction && plan_.reduced_points == step);
+}
+
+void BodyWriter::open_slot(bool needed_offsets) {
+  if (elementwise()) return;
+  const std::string group = std::to_string(schedule_.group);
+  const int64_t step = int64_t{schedule_.group} * (row() ? schedule_.lanes : 1);
+  out_.unrolled("for (int k = 0; k < " + slots() + "; ++k) {");
+  out_.line("const " + std::string(accesses_.reduced_type()) + " r = start + (k * " + group + " + t)" +
+            (row() ? " * " + lanes() : "") + ";");
+  if (guarded()) {
+    const int64_t full = schedule_.resident && plan_.fixed_reduction ? plan_.reduced_points / step : 0;
+    out_.line("if (" + (full > 0 ? "k < " + std::to_string(full) + " || " : std::string()) + "r < end) {");
+  }
+  if (needed_offsets) accesses_.write_reduced_coordinates(out_);
+}
+
+void BodyWriter::close_slot() {
+  if (elementwise()) return;
+  if (guarded()) out_.line("}");
+  out_.line("}");
+}
+
+void BodyWriter::write_loads(const std::vector<int>& inputs) {
+  if (inputs.empty()) return;
+  for (const int i : inputs) {
+    const PlanAccess& access = accesses_.input(i);
+    const std::string n = std::to_string(i);
+    switch (accesses_.lane_mode(access)) {
+      case LaneMode::vector: out_.line("Raw<" + bytes(access) + "> raw" + n + "[" + slots() + "];"); break;
+      case LaneMode::uniform: out_.line(element(access) + " raw" + n + "[" + slots() + "];"); break;
+      case LaneMode::strided: out_.line(element(access) + " raw" + n + "[" + slots() + "][" + lanes() + "];"); break;
+    }
+  }
+  open_slot(true);
+  for (const int i : inputs) {
+    const PlanAccess& access = accesses_.input(i);
+    const std::string n = std::to_string(i), storage = cuda_type(access.storage);
+    const std::string address = "b" + n + accesses_.reduced_offset(access);
+    const std::string constant = accesses_.streams(access) ? "" : "_constant";
+    switch (accesses_.lane_mode(access)) {
+      case LaneMode::vector:
+        if (accesses_.has_tail()) {
+          out_.line("raw" + n + "[k] = load_first<" + storage + ", " + lanes() + ">(" + address + ", left);");
+        } else {
+          out_.line("raw" + n + "[k] = load" + constant + "<" + bytes(access) + ">(" + address + ");");
+        }
+        break;
+      case LaneMode::uniform: out_.line("raw" + n + "[k] = load_one" + constant + "(" + address + ");"); break;
+      case LaneMode::strided:
+        out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) {");
+        if (accesses_.has_tail()) out_.line("if (w >= left) break;");
+        out_.line("raw" + n + "[k][w] = load_one" + constant + "(" + address + " + w * " + accesses_.lane_stride(access) + ");");
+        out_.line("}");
+        break;
+    }
+  }
+  close_slot();
+}
+
+void BodyWriter::write_pass(int pass) {
+  const bool storing = pass == stages_.passes;
+  if (!storing) declare_accumulators(pass);
+  const bool looped = !schedule_.resident && !elementwise();
+  if (looped) {
+    const int64_t step = int64_t{schedule_.slots} * schedule_.group * (row() ? schedule_.lanes : 1);
+    const std::string type = accesses_.reduced_type();
+    out_.line("for (" + type + " start = begin; start < end; start += " + std::to_string(step) + ") {");
+  }
+  write_loads(loads_of(pass));
+  if (!looped) {
+    for (const int i : stages_.needed[pass]) {
+      if (stages_.kept[i] && stages_.first_pass[i] == pass && statement(i).op != Op::input) {
+        out_.line(std::string(cuda_type(statement(i).type)) + " k" + std::to_string(i) + "[" + slots() + "][" + lanes() + "];");
+      }
+    }
+  }
+  open_slot(storing);
+  if (storing) {
+    for (size_t k = 0; k < kernel_.outputs.size(); ++k) {
+      if (plan_.reduces && !accesses_.output(k).per_point) continue;
+      out_.line(element(accesses_.output(k)) + " out" + std::to_string(k) + "[" + lanes() + "];");
+    }
+  }
+  out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) {");
+  write_point_statements(pass);
+  if (!storing) write_accumulation(pass);
+  out_.line("}");
+  if (storing) write_point_stores();
+  close_slot();
+  if (looped) {
+    if (!storing) write_flush(pass);
+    out_.line("}");
+  }
+  if (!storing) {
+    for (const int i : stages_.reductions[pass]) write_combination(i);
+  }
+}
+
+}  // namespace onnxfuse::cuda

@@ -1,0 +1,79 @@
+// Writes one __global__ function: index arithmetic, the passes over the reduced dimensions, the stores.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "accesses.h"
+#include "expression.h"
+#include "schedule.h"
+#include "writer.h"
+
+namespace onnxfuse::cuda {
+
+class BodyWriter {
+ public:
+  BodyWriter(const Kernel& kernel, const Plan& plan, const Stages& stages, const Schedule& schedule,
+             const Accesses& accesses);
+  // Passes first to last; the results of earlier ones are taken from scratch memory, where a pass that is not the
+  // storing one leaves its own if it is the last.
+  std::string write(const std::string& name, int first, int last);
+
+ private:
+  bool row() const { return schedule_.kind == ScheduleKind::row; }
+  bool elementwise() const { return schedule_.kind == ScheduleKind::elementwise; }
+  const Statement& statement(int i) const { return kernel_.statements[i]; }
+  std::string lanes() const { return std::to_string(schedule_.lanes); }
+  std::string slots() const { return std::to_string(schedule_.slots); }
+  std::string bytes(const PlanAccess& access) const;  // of a vector
+  std::string element(const PlanAccess& access) const;  // type of its values in code
+
+  void write_prologue(bool split);
+  void write_once(int level);  // values of scope once and lane that are known after `level` passes
+  void write_once_input(int i);
+  void write_lane_statement(int i);
+  void write_denominator(int i);
+
+  void write_pass(int pass);
+  std::vector<int> loads_of(int pass) const;
+  void write_loads(const std::vector<int>& inputs);
+  void write_slot_loop(const std::vector<int>& inputs);
+  void write_point_statements(int pass);
+  void write_point_stores();
+  void write_row_stores();
+  void open_slot(bool needed_offsets);
+  void close_slot();
+  bool guarded() const;
+
+  void declare_shared();
+  void declare_accumulators(int pass);
+  void write_accumulation(int pass);
+  void write_flush(int pass);
+  void write_combination(int reduction);
+  void write_row_combination(int reduction, const std::string& total);
+  void write_column_combination(int reduction, const std::string& total);
+  void write_result(int reduction);
+  void write_partials(int pass);
+  void read_partials(int pass);
+  std::string partial_pointer(int reduction) const;
+  std::string accumulator_type(int reduction) const;
+  std::string total_type(int reduction) const;
+  bool lane_results() const { return !row() && stages_.scope[first_reduction_] == Scope::lane; }
+
+  std::string operand(int i, Scope context) const;
+  std::string expression(int i, Scope context) const;
+  bool uses_denominator(int i) const;
+
+  const Kernel& kernel_;
+  const Plan& plan_;
+  const Stages& stages_;
+  const Schedule& schedule_;
+  const Accesses& accesses_;
+  Writer out_;
+  Approximable fast_;
+  std::vector<bool> denominators_;  // by statement: something is divided by it for every point
+  int first_reduction_ = 0;
+  bool shared_in_use_ = false;
+};
+
+}  // namespace onnxfuse::cuda

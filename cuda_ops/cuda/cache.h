@@ -1,0 +1,25 @@
+// Compiled kernels on disk. Whatever is odd about the folder or a file in it is a miss, never an error.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace onnxfuse::cuda {
+
+class DiskCache {
+ public:
+  // directory: where empty, what the environment variable ONNXFUSE_CACHE_DIR names, else onnxfuse in $XDG_CACHE_HOME
+  // or ~/.cache. Created for the user alone when the first kernel is stored.
+  explicit DiskCache(const std::string& directory);
+
+  // key: hexadecimal digits. The payload is checked against the checksum stored with it.
+  std::optional<std::vector<char>> load(const std::string& key) const;
+  // Whole or not at all.
+  void store(const std::string& key, const std::vector<char>& payload) const;
+
+ private:
+  std::string directory_;
+};
+
+}  // namespace onnxfuse::cuda

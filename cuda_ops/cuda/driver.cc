@@ -1,0 +1,120 @@
+#include "driver.h"
+
+#include <dlfcn.h>
+
+#include <stdexcept>
+
+namespace onnxfuse::cuda {
+namespace {
+
+// CUdevice_attribute
+constexpr int kMultiprocessorCount = 16;
+constexpr int kComputeCapabilityMajor = 75;
+constexpr int kComputeCapabilityMinor = 76;
+// CUstreamCaptureMode: calls that could disturb a capture in some thread are let through.
+constexpr int kCaptureModeRelaxed = 2;
+// cuLibraryLoadData and its kin came with CUDA 12.0.
+constexpr int kOldestDriver = 12000;
+
+template <class Function>
+bool find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+}  // namespace
+
+const Driver* Driver::get(std::string* why) {
+  struct Opened {
+    Driver driver;
+    std::string why;
+    bool works = false;
+    Opened() { works = driver.open(&why); }
+  };
+  static const Opened* const opened = new Opened;  // for the life of the process: kernels may run until its end
+  if (!opened->works && why != nullptr) *why = opened->why;
+  return opened->works ? &opened->driver : nullptr;
+}
+
+bool Driver::open(std::string* why) {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    *why = "the CUDA driver (libcuda.so.1) is not installed";
+    return false;
+  }
+  if (!find(library, "cuInit", init_) || !find(library, "cuDriverGetVersion", driver_version_)) {
+    *why = "libcuda.so.1 is not a CUDA driver";
+    return false;
+  }
+  driver_version_(&version_);
+  if (version_ < kOldestDriver) {
+    *why = "the CUDA driver supports CUDA " + std::to_string(version_ / 1000) + "." + std::to_string(version_ % 1000 / 10) +
+           "; onnxfuse needs a driver for CUDA 12.0 or later (version 525 or later)";
+    return false;
+  }
+  const bool complete = find(library, "cuDeviceGetCount", device_get_count_) && find(library, "cuDeviceGet", device_get_) &&
+                        find(library, "cuDeviceGetAttribute", device_get_attribute_) &&
+                        find(library, "cuGetErrorString", get_error_string_) &&
+                        find(library, "cuLibraryLoadData", library_load_data_) &&
+                        find(library, "cuLibraryUnload", library_unload_) &&
+                        find(library, "cuLibraryGetKernel", library_get_kernel_) &&
+                        find(library, "cuLaunchKernel", launch_kernel_) &&
+                        find(library, "cuThreadExchangeStreamCaptureMode", exchange_capture_mode_);
+  if (!complete) {
+    *why = std::string("the CUDA driver lacks a function: ") + dlerror();
+    return false;
+  }
+  const CudaResult result = init_(0);
+  if (result != 0 || device_get_count_(&device_count_) != 0 || device_count_ == 0) {
+    const char* text = nullptr;
+    get_error_string_(result, &text);
+    *why = std::string("the CUDA driver finds no GPU") + (result != 0 && text != nullptr ? std::string(": ") + text : "");
+    return false;
+  }
+  return true;
+}
+
+void Driver::check(CudaResult result, const char* what) const {
+  if (result == 0) return;
+  const char* text = nullptr;
+  get_error_string_(result, &text);
+  throw std::runtime_error(std::string("CUDA error in ") + what + ": " + (text != nullptr ? text : "unknown") + " (" +
+                           std::to_string(result) + ")");
+}
+
+int Driver::attribute(int device, int which) const {
+  int handle = 0, value = 0;
+  check(device_get_(&handle, device), "cuDeviceGet");
+  check(device_get_attribute_(&value, which, handle), "cuDeviceGetAttribute");
+  return value;
+}
+
+int Driver::architecture(int device) const {
+  return 10 * attribute(device, kComputeCapabilityMajor) + attribute(device, kComputeCapabilityMinor);
+}
+
+int Driver::multiprocessors(int device) const { return attribute(device, kMultiprocessorCount); }
+
+CudaLibrary Driver::load(const void* image) const {
+  int mode = kCaptureModeRelaxed;
+  check(exchange_capture_mode_(&mode), "cuThreadExchangeStreamCaptureMode");
+  CudaLibrary library = nullptr;
+  const CudaResult result = library_load_data_(&library, image, nullptr, nullptr, 0, nullptr, nullptr, 0);
+  exchange_capture_mode_(&mode);
+  check(result, "cuLibraryLoadData");
+  return library;
+}
+
+CudaKernel Driver::kernel(CudaLibrary library, const char* name) const {
+  CudaKernel kernel = nullptr;
+  check(library_get_kernel_(&kernel, library, name), "cuLibraryGetKernel");
+  return kernel;
+}
+
+void Driver::launch(CudaKernel kernel, uint32_t grid_x, uint32_t grid_y, uint32_t threads, CudaStream stream,
+                    void* parameters) const {
+  void* arguments[] = {parameters};
+  check(launch_kernel_(kernel, grid_x, grid_y, 1, threads, 1, 1, 0, stream, arguments, nullptr), "cuLaunchKernel");
+}
+
+}  // namespace onnxfuse::cuda

@@ -1,0 +1,55 @@
+// The part of the CUDA driver that the engine uses, opened at run time. Types as in the driver's ABI.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace onnxfuse::cuda {
+
+using CudaResult = int;  // CUresult; 0 is success
+using CudaStream = void*;
+using CudaLibrary = void*;
+using CudaKernel = void*;  // CUkernel: belongs to no context, and can be launched as a CUfunction
+
+class Driver {
+ public:
+  // Opens libcuda and initializes it once; nullptr where it is missing or has no device, with the reason in why.
+  static const Driver* get(std::string* why);
+
+  int version() const { return version_; }  // 1000 * major + 10 * minor of the CUDA that it supports
+  int device_count() const { return device_count_; }
+  int architecture(int device) const;    // 10 * major + minor
+  int multiprocessors(int device) const;
+
+  // Loads machine code (or PTX) for any device; legal while another thread captures a graph.
+  CudaLibrary load(const void* image) const;
+  void unload(CudaLibrary library) const { library_unload_(library); }
+  CudaKernel kernel(CudaLibrary library, const char* name) const;
+  void launch(CudaKernel kernel, uint32_t grid_x, uint32_t grid_y, uint32_t threads, CudaStream stream,
+              void* parameters) const;
+
+ private:
+  Driver() = default;
+  bool open(std::string* why);
+  int attribute(int device, int which) const;
+  void check(CudaResult result, const char* what) const;
+
+  int version_ = 0;
+  int device_count_ = 0;
+
+  CudaResult (*init_)(unsigned) = nullptr;
+  CudaResult (*driver_version_)(int*) = nullptr;
+  CudaResult (*device_get_count_)(int*) = nullptr;
+  CudaResult (*device_get_)(int*, int) = nullptr;
+  CudaResult (*device_get_attribute_)(int*, int, int) = nullptr;
+  CudaResult (*get_error_string_)(CudaResult, const char**) = nullptr;
+  CudaResult (*library_load_data_)(CudaLibrary*, const void*, int*, void**, unsigned, int*, void**, unsigned) = nullptr;
+  CudaResult (*library_unload_)(CudaLibrary) = nullptr;
+  CudaResult (*library_get_kernel_)(CudaKernel*, CudaLibrary, const char*) = nullptr;
+  CudaResult (*launch_kernel_)(CudaKernel, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CudaStream,
+                               void**, void**) = nullptr;
+  CudaResult (*exchange_capture_mode_)(int*) = nullptr;
+};
+
+}  // namespace onnxfuse::cuda

@@ -1,0 +1,133 @@
+#include "plan.h"
+
+#include <cstdlib>
+
+namespace onnxfuse::cuda {
+namespace {
+
+// One dimension of the space with the stride of every access along it (inputs, then outputs).
+struct Column {
+  PlanDim dim;
+  std::vector<int64_t> strides;
+  std::vector<bool> lacks;
+};
+
+std::vector<Column> columns(const Kernel& kernel, const BoundKernel& bound, const std::vector<int>& dims) {
+  std::vector<Column> result;
+  for (const int d : dims) {
+    if (bound.extents[d] == 1) continue;
+    Column column;
+    column.dim = {bound.extents[d], kernel.space.extents[d].has_value()};
+    for (const Access& access : bound.inputs) {
+      column.strides.push_back(access.strides.empty() ? 0 : access.strides[d]);
+      column.lacks.push_back(false);
+    }
+    for (size_t k = 0; k < bound.outputs.size(); ++k) {
+      bool present = false;
+      for (const MapEntry& entry : kernel.outputs[k].map) {
+        for (const AffineTerm& term : entry.terms) present = present || term.dim == d;
+      }
+      column.strides.push_back(present ? bound.outputs[k].strides[d] : 0);
+      column.lacks.push_back(!present);
+    }
+    result.push_back(std::move(column));
+  }
+  return result;
+}
+
+bool mergeable(const Column& outer, const Column& inner) {
+  if (outer.lacks != inner.lacks) return false;
+  for (size_t k = 0; k < outer.strides.size(); ++k) {
+    if (outer.strides[k] != inner.strides[k] * inner.dim.extent) return false;
+  }
+  return true;
+}
+
+std::vector<Column> merged(std::vector<Column> list) {
+  std::vector<Column> result;
+  for (Column& column : list) {
+    if (!result.empty() && mergeable(result.back(), column)) {
+      column.dim.extent *= result.back().dim.extent;
+      column.dim.fixed = column.dim.fixed && result.back().dim.fixed;
+      result.back() = std::move(column);
+    } else {
+      result.push_back(std::move(column));
+    }
+  }
+  return result;
+}
+
+int64_t product(const std::vector<PlanDim>& dims) {
+  int64_t points = 1;
+  for (const PlanDim& dim : dims) points *= dim.extent;
+  return points;
+}
+
+bool needs_64_bits(const std::vector<PlanDim>& dims, const std::vector<int64_t>& strides) {
+  int64_t span = 0;
+  for (size_t k = 0; k < dims.size(); ++k) span += std::llabs(strides[k]) * (dims[k].extent - 1);
+  return span >= (int64_t{1} << 31) - 1024;
+}
+
+}  // namespace
+
+Plan make_plan(const Kernel& kernel, const BoundKernel& bound, const ActualTypes& types) {
+  Plan plan;
+  for (const Statement& statement : kernel.statements) plan.reduces = plan.reduces || is_reduction(statement.op);
+  const Space& space = kernel.space;
+  std::vector<int> parallel_dims, reduced_dims;
+  for (int d = 0; d < space.rank(); ++d) {
+    const bool reduced = plan.reduces && (space.reduced_mask() >> d & 1u) != 0;
+    (reduced ? reduced_dims : parallel_dims).push_back(d);
+  }
+  const std::vector<Column> parallel = merged(columns(kernel, bound, parallel_dims));
+  const std::vector<Column> reduced = merged(columns(kernel, bound, reduced_dims));
+  for (const Column& column : parallel) plan.parallel.push_back(column.dim);
+  for (const Column& column : reduced) plan.reduced.push_back(column.dim);
+  plan.parallel_points = product(plan.parallel);
+  plan.reduced_points = product(plan.reduced);
+  plan.fixed_reduction = true;
+  for (const PlanDim& dim : plan.reduced) plan.fixed_reduction = plan.fixed_reduction && dim.fixed;
+
+  const auto fill = [&](PlanAccess& access, size_t row, int64_t offset) {
+    access.used = true;
+    access.offset = offset;
+    for (size_t k = 0; k < parallel.size(); ++k) {
+      access.parallel.push_back(parallel[k].strides[row]);
+      if (parallel[k].lacks[row]) access.lacks_parallel |= 1u << k;
+    }
+    for (size_t k = 0; k < reduced.size(); ++k) {
+      access.reduced.push_back(reduced[k].strides[row]);
+      if (reduced[k].lacks[row]) access.lacks_reduced |= 1u << k;
+    }
+    plan.wide_parallel = plan.wide_parallel || needs_64_bits(plan.parallel, access.parallel);
+    plan.wide_reduced = plan.wide_reduced || needs_64_bits(plan.reduced, access.reduced);
+  };
+  plan.inputs.resize(kernel.statements.size());
+  for (size_t k = 0; k < kernel.statements.size(); ++k) {
+    const Statement& statement = kernel.statements[k];
+    if (statement.op != Op::input) continue;
+    plan.inputs[k].tensor = statement.tensor;
+    plan.inputs[k].storage = types.inputs[statement.tensor];
+    fill(plan.inputs[k], k, bound.inputs[k].offset);
+  }
+  plan.outputs.resize(kernel.outputs.size());
+  for (size_t k = 0; k < kernel.outputs.size(); ++k) {
+    PlanAccess& access = plan.outputs[k];
+    access.output = true;
+    access.tensor = kernel.outputs[k].tensor;
+    access.storage = types.outputs[access.tensor];
+    access.round = is_16bit_float(kernel.outputs[k].storage) && access.storage == Type::f32;
+    fill(access, kernel.statements.size() + k, bound.outputs[k].offset);
+    for (const MapEntry& entry : kernel.outputs[k].map) {
+      for (const AffineTerm& term : entry.terms) {
+        access.per_point = access.per_point || (plan.reduces && (space.reduced_mask() >> term.dim & 1u) != 0);
+      }
+    }
+  }
+  plan.wide_parallel = plan.wide_parallel || plan.parallel_points >= (int64_t{1} << 31) - 4096;
+  plan.wide_reduced = plan.wide_reduced || plan.reduced_points >= (int64_t{1} << 31) - (1 << 20);
+  return plan;
+}
+
+}  // namespace onnxfuse::cuda

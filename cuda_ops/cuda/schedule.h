@@ -1,0 +1,39 @@
+// The choice of a schedule: which threads compute what. This is the one place that knows what suits a GPU.
+#pragma once
+
+#include "stages.h"
+
+namespace onnxfuse::cuda {
+
+struct DeviceModel {
+  int architecture = 90;     // 10 * major + minor compute capability
+  int multiprocessors = 132;
+};
+
+enum class ScheduleKind : uint8_t {
+  elementwise,  // a vector of `lanes` neighbouring points a thread
+  row,          // `group` threads share the reduced dimensions of a parallel point; vectors lie along them
+  column,       // as row, but vectors lie along the parallel dimensions: a thread has `lanes` parallel points
+};
+
+struct Schedule {
+  ScheduleKind kind = ScheduleKind::elementwise;
+  int lanes = 1;         // elements in a vector
+  int threads = 256;     // in a block
+  int group = 1;         // threads that share a reduction
+  int slots = 1;         // vectors along the reduced dimensions that a thread has in registers at a time
+  bool resident = true;  // all of them: the reduced dimensions are read once. Else every pass reads them again.
+  int splits = 1;        // blocks that share a reduction; more than 1: a launch for each pass, partial results between
+};
+
+// alignments: for each input tensor and then for each output tensor, the largest power of two up to 16 that divides its
+// address. Nothing but speed depends on the choice.
+struct Alignments {
+  std::vector<uint8_t> inputs, outputs;
+};
+
+bool lanes_along_reduced(const Plan& plan);
+Schedule choose_schedule(const Kernel& kernel, const Plan& plan, const Stages& stages, bool lanes_reduced,
+                         const Alignments& alignments, const DeviceModel& device);
+
+}  // namespace onnxfuse::cuda

@@ -1,0 +1,88 @@
+#include "stages.h"
+
+#include <algorithm>
+
+namespace onnxfuse::cuda {
+namespace {
+
+Scope input_scope(const Plan& plan, const PlanAccess& access, bool lanes_reduced) {
+  for (const int64_t stride : access.reduced) {
+    if (stride != 0) return Scope::point;
+  }
+  if (lanes_reduced || plan.parallel.empty() || access.parallel.back() == 0) return Scope::once;
+  return plan.reduces ? Scope::lane : Scope::point;
+}
+
+}  // namespace
+
+Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced) {
+  const int count = static_cast<int>(kernel.statements.size());
+  Stages stages;
+  stages.level.assign(count, 0);
+  stages.scope.assign(count, Scope::once);
+  stages.first_pass.assign(count, -1);
+  stages.kept.assign(count, false);
+  stages.needed_once.assign(count, false);
+  for (int i = 0; i < count; ++i) {
+    const Statement& statement = kernel.statements[i];
+    if (statement.op == Op::input) stages.scope[i] = input_scope(plan, plan.inputs[i], lanes_reduced);
+    for (int k = 0; k < statement.operand_count; ++k) {
+      const int operand = statement.operands[k];
+      stages.level[i] = std::max(stages.level[i], stages.level[operand]);
+      stages.scope[i] = std::max(stages.scope[i], stages.scope[operand]);
+    }
+    if (!is_reduction(statement.op)) continue;
+    const int pass = stages.level[i]++;
+    stages.passes = std::max(stages.passes, pass + 1);
+    stages.reductions.resize(std::max(stages.reductions.size(), static_cast<size_t>(pass) + 1));
+    stages.reductions[pass].push_back(i);
+    stages.scope[i] = lanes_reduced || plan.parallel.empty() ? Scope::once : Scope::lane;
+  }
+
+  // Reductions that no output uses are not worth a pass of their own, but they are rare: the program's writer drops them.
+  stages.needed.resize(stages.passes + 1);
+  std::vector<bool> visited;
+  const auto visit = [&](auto&& self, int i, int pass) -> void {
+    if (visited[i]) return;
+    visited[i] = true;
+    const Statement& statement = kernel.statements[i];
+    if (stages.scope[i] != Scope::point) stages.needed_once[i] = true;
+    if (is_reduction(statement.op)) return;
+    for (int k = 0; k < statement.operand_count; ++k) self(self, statement.operands[k], pass);
+    if (stages.scope[i] == Scope::point) stages.needed[pass].push_back(i);
+  };
+  for (int pass = 0; pass <= stages.passes; ++pass) {
+    visited.assign(count, false);
+    if (pass < stages.passes) {
+      for (const int i : stages.reductions[pass]) visit(visit, kernel.statements[i].operands[0], pass);
+    } else {
+      for (size_t k = 0; k < kernel.outputs.size(); ++k) {
+        visit(visit, kernel.outputs[k].value, pass);
+        stages.stores_points = stages.stores_points || plan.outputs[k].per_point || !plan.reduces;
+      }
+    }
+    std::vector<int>& list = stages.needed[pass];
+    std::sort(list.begin(), list.end());
+    for (const int i : list) {
+      if (stages.first_pass[i] < 0) stages.first_pass[i] = pass;
+    }
+  }
+  // A pass computes the statements that it is the first to use; what it needs of earlier ones has to be kept.
+  for (int pass = 0; pass <= stages.passes; ++pass) {
+    const auto use = [&](int i) {
+      if (stages.scope[i] == Scope::point && stages.first_pass[i] < pass) stages.kept[i] = true;
+    };
+    for (const int i : stages.needed[pass]) {
+      if (stages.first_pass[i] != pass) continue;
+      for (int k = 0; k < kernel.statements[i].operand_count; ++k) use(kernel.statements[i].operands[k]);
+    }
+    if (pass < stages.passes) {
+      for (const int i : stages.reductions[pass]) use(kernel.statements[i].operands[0]);
+    } else {
+      for (const Output& output : kernel.outputs) use(output.value);
+    }
+  }
+  return stages;
+}
+
+}  // namespace onnxfuse::cuda

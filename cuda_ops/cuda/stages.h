@@ -1,0 +1,30 @@
+// Which statements of a kernel are computed when. A reduction needs a pass over the reduced dimensions; what depends on
+// its result needs another one.
+#pragma once
+
+#include <vector>
+
+#include "plan.h"
+
+namespace onnxfuse::cuda {
+
+// How often a thread computes a value: once, once for each of its neighbouring parallel points (lanes), or once for
+// every point that it visits.
+enum class Scope : uint8_t { once, lane, point };
+
+struct Stages {
+  int passes = 0;                             // passes over the reduced dimensions, besides the one that stores
+  std::vector<int> level;                     // by statement: number of passes before the value is known
+  std::vector<Scope> scope;                   // by statement
+  std::vector<std::vector<int>> reductions;   // by pass: reductions that it computes
+  std::vector<std::vector<int>> needed;       // by pass, the storing one last: statements of scope point that it uses
+  std::vector<bool> needed_once;              // by statement: of scope once or lane, and used
+  std::vector<int> first_pass;                // by statement of scope point: the first pass that uses it, or -1
+  std::vector<bool> kept;                     // by statement: computed in one pass and used again in a later one
+  bool stores_points = false;                 // some output is stored for every point
+};
+
+// lanes_reduced: neighbouring elements of a vector lie along the last reduced dimension (else the last parallel one).
+Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced);
+
+}  // namespace onnxfuse::cuda

@@ -1,0 +1,78 @@
+// Reductions within a group of threads. All threads of a group get the same bits, whatever the timing.
+
+struct Sum {
+  template <class T>
+  DEVICE T identity() {
+    return T(0);
+  }
+  template <class T>
+  DEVICE T apply(T a, T b) {
+    return of_add(a, b);
+  }
+};
+struct Product {
+  template <class T>
+  DEVICE T identity() {
+    return T(1);
+  }
+  template <class T>
+  DEVICE T apply(T a, T b) {
+    return of_mul(a, b);
+  }
+};
+struct Maximum {
+  template <class T>
+  DEVICE T identity() {
+    return lowest(T());
+  }
+  template <class T>
+  DEVICE T apply(T a, T b) {
+    return of_max(a, b);
+  }
+};
+struct Minimum {
+  template <class T>
+  DEVICE T identity() {
+    return highest(T());
+  }
+  template <class T>
+  DEVICE T apply(T a, T b) {
+    return of_min(a, b);
+  }
+};
+
+template <class Reduction, int LANES, class T>
+DEVICE T reduce_lanes(const T (&value)[LANES]) {
+  T kept[LANES];
+#pragma unroll
+  for (int lane = 0; lane < LANES; ++lane) kept[lane] = value[lane];
+#pragma unroll
+  for (int half = LANES / 2; half > 0; half /= 2) {
+#pragma unroll
+    for (int lane = 0; lane < half; ++lane) kept[lane] = Reduction::apply(kept[lane], kept[lane + half]);
+  }
+  return kept[0];
+}
+
+DEVICE i8 shuffle(i8 value, int mask) { return static_cast<i8>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask)); }
+DEVICE u8 shuffle(u8 value, int mask) { return static_cast<u8>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask)); }
+DEVICE i16 shuffle(i16 value, int mask) { return static_cast<i16>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask)); }
+DEVICE u16 shuffle(u16 value, int mask) { return static_cast<u16>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask)); }
+DEVICE bool shuffle(bool value, int mask) { return __shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask) != 0; }
+template <class T>
+DEVICE T shuffle(T value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+// Over GROUP neighbouring threads of a warp (a power of two up to 32).
+template <class Reduction, int GROUP, class T>
+DEVICE T reduce_warp(T value) {
+#pragma unroll
+  for (int mask = GROUP / 2; mask > 0; mask /= 2) value = Reduction::apply(value, shuffle(value, mask));
+  return value;
+}
+// The second half of a reduction over a block of WARPS warps: each thread combines what the warps left in shared memory.
+template <class Reduction, int WARPS, class T>
+DEVICE T reduce_shared(const T* shared) {
+  return reduce_warp<Reduction, WARPS>(shared[threadIdx.x % WARPS]);
+}
