@@ -14,16 +14,16 @@ import onnxfuse
 from models import fetch as fetching
 from models.fetch import FetchError, catalogue, feeds, fetch
 
-# Published models: how many fused nodes there must be at least, and how far the output may move, as a share of its
-# largest value. silero_vad holds 25 Ifs, and a copy of the network for each sampling rate in their branches.
+# Published models, and how many fused nodes there must be at least. silero_vad holds 25 Ifs, and a copy of the network
+# for each sampling rate in their branches.
 PUBLISHED = {
-    "ch_PP-OCRv4_rec_infer": (10, 1e-4),
-    "ch_PP-OCRv4_det_infer": (10, 1e-4),
-    "ch_ppocr_mobile_v2.0_cls_infer": (5, 1e-4),
-    "magika": (2, 1e-4),
-    "silero_vad": (2, 1e-4),
-    "silero_vad_16k_op15": (1, 1e-4),
-    "silero_vad_op18_ifless": (4, 1e-4),
+    "ch_PP-OCRv4_rec_infer": 30,
+    "ch_PP-OCRv4_det_infer": 30,
+    "ch_ppocr_mobile_v2.0_cls_infer": 30,
+    "magika": 5,
+    "silero_vad": 2,
+    "silero_vad_16k_op15": 2,
+    "silero_vad_op18_ifless": 2,
 }
 Arrays = dict[str, np.ndarray]
 
@@ -44,7 +44,8 @@ def assert_close(got: list[np.ndarray], wanted: list[np.ndarray], share: float, 
     assert len(got) == len(wanted)
     for index, (a, b) in enumerate(zip(got, wanted, strict=True)):
         assert (a.dtype, a.shape) == (b.dtype, b.shape), what
-        limit = share * float(np.abs(b.astype(np.float64)).max(initial=0))
+        # ONNX Runtime's logistic is exact to some 1e-7 of 1 only, and 0 where the true value is below.
+        limit = share * float(np.abs(b.astype(np.float64)).max(initial=0)) + 3e-7
         np.testing.assert_allclose(
             a.astype(np.float64), b.astype(np.float64), rtol=0, atol=limit, err_msg=f"{what}, output {index}"
         )
@@ -90,20 +91,19 @@ def test_a_second_optimization_of_a_network_changes_nothing(network: str, export
 @pytest.mark.network
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_models_hold_parity(name: str, tmp_path: Path) -> None:
-    least, share = PUBLISHED[name]
     source = fetch(name)
     original = onnx.load(source)
     result = onnxfuse.optimize(source, target="cpu")
     result.save(tmp_path / "out.onnx")
     optimized = onnx.load(tmp_path / "out.onnx")
     onnx.checker.check_model(optimized)
-    assert fused_nodes(optimized.graph) >= least
+    assert fused_nodes(optimized.graph) >= PUBLISHED[name]
     assert result.report.nodes_after < result.report.nodes_before
     for index, feed in enumerate(feeds(name)):
         wanted = run(original, feed, library=False, optimizations=False)
         for library in (True, False):
             what = f"inputs {index}, library {library}"
-            assert_close(run(optimized, feed, library), wanted, share, what)
+            assert_close(run(optimized, feed, library), wanted, 1e-4, what)
 
 
 def test_the_catalogue_is_complete_and_its_inputs_are_made_the_same_each_time() -> None:
