@@ -14,6 +14,7 @@ from onnxfuse.custom_ops.fallback import refresh_functions
 from onnxfuse.custom_ops.types import to_onnx
 from onnxfuse.editing import ModelEditor, from_graphsurgeon
 from onnxfuse.errors import ModelError, OnnxfuseError
+from onnxfuse.external_data import with_small_values
 from onnxfuse.files import load_model, save_model
 from onnxfuse.report import Report
 from onnxfuse.rewrites.classify import OP_TYPES
@@ -81,7 +82,8 @@ def optimize(
     sorted_model = ModelEditor(proto).to_model()
     editor = ModelEditor(sorted_model)
     report = Report(target, nodes_before=_count_nodes(sorted_model.graph))
-    _Optimization(editor, sorted_model, choice, report, opset, fallback).run()
+    analyzed = with_small_values(sorted_model, source_dir)
+    _Optimization(editor, analyzed, choice, report, opset, fallback).run()
     refresh_functions(editor, opset, fallback)
     optimized = editor.to_model()
     report.nodes_after = _count_nodes(optimized.graph)

@@ -50,7 +50,7 @@ def find_constants(graph: onnx.GraphProto, outer: Constants, ir_version: int, op
     for tensor in graph.initializer:
         if tensor.name not in overridable:
             found.names.add(tensor.name)
-            if tensor.data_location != onnx.TensorProto.EXTERNAL and int(np.prod(tensor.dims)) <= SMALL:
+            if int(np.prod(tensor.dims)) <= SMALL:
                 _remember(found, tensor.name, tensor)
     for index, node in enumerate(graph.node):
         if node.domain not in ("", "ai.onnx"):
@@ -72,7 +72,7 @@ def find_constants(graph: onnx.GraphProto, outer: Constants, ir_version: int, op
 
 
 def _remember(found: Constants, name: str, tensor: onnx.TensorProto) -> None:
-    if tensor.data_type != onnx.TensorProto.STRING:
+    if tensor.data_type != onnx.TensorProto.STRING and tensor.data_location != onnx.TensorProto.EXTERNAL:
         found.values[name] = numpy_helper.to_array(tensor)
 
 

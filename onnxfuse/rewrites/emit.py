@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onnxfuse.custom_ops.program import ONE, Apply, Const, Entry, Input, Kernel, Output, Program, Statement, dim
+from onnxfuse.custom_ops.program import ONE, Apply, Const, Entry, Input, Kernel, Output, Program, Statement
 from onnxfuse.custom_ops.types import value_type
 from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.fragment import RefusalError, Value
-from onnxfuse.rewrites.layout import Entries, Layout
+from onnxfuse.rewrites.layout import Entries, Layout, Place
 
 __all__ = ["Emitted", "emit"]
 
@@ -33,10 +33,11 @@ def emit(layout: Layout, outputs: list[tuple[str, str]]) -> Emitted:
 class _Emission:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.position = {d: k for k, d in enumerate(layout.order)}
+        self.space = layout.space
+        self.position = {d: k for k, d in enumerate(layout.space.order)}
         self.statements: list[Statement] = []
         self.numbers: dict[Statement, int] = {}
-        self.value_numbers: dict[tuple[Value, Entries | None], int] = {}
+        self.value_numbers: dict[Value, int] = {}
         self.tensors: dict[str, int] = {}
 
     def run(self, outputs: list[tuple[str, str]]) -> Emitted:
@@ -44,22 +45,22 @@ class _Emission:
         for k, (name, storage) in enumerate(outputs):
             value = self.layout.produced[name]
             entries = self.layout.laid_out(value)
-            base, _ = self.layout.resolve(value)
+            base = self.layout.behind(value)
             if entries is None:
-                raise RefusalError("it only passes on a constant")
+                raise RefusalError("it only passes on what it reads")
             number = self.number(base)
             if value_type(storage) != value.type:
                 raise RefusalError(f"{name} has another element type than its computation gives")
-            results.append(Output(k, storage, self.map(entries), number))
-        order = self.layout.order
-        reduced = [k for k, d in enumerate(order) if d in self.layout.reduced]
+            results.append(Output(k, storage, self.stored(entries), number))
+        order = self.space.order
+        reduced = [k for k, d in enumerate(order) if d in self.space.reduced]
         if len(self.tensors) > cost.MAX_TENSORS or len(outputs) > cost.MAX_TENSORS:
             raise RefusalError(f"it would have more than {cost.MAX_TENSORS} inputs or outputs")
         if len(order) > 8:
             raise RefusalError("its iteration space has more than 8 dimensions")
         if not self.tensors:
             raise RefusalError("it reads no tensor")
-        extents = tuple(e if isinstance(e, int) else None for e in (self.layout.extents[d] for d in order))
+        extents = tuple(e if isinstance(e, int) else None for e in (self.space.extents[d] for d in order))
         kernel = Kernel(
             extents=extents,
             outer=reduced[0] if reduced else len(order),
@@ -78,8 +79,32 @@ class _Emission:
         if any(extent is None and k not in shown for k, extent in enumerate(kernel.extents)):
             raise RefusalError("the extent of one of its dimensions shows in none of its inputs")
 
-    def map(self, entries: Entries) -> tuple[Entry, ...]:
-        return tuple(ONE if e is None else dim(self.position[e]) for e in entries)
+    def affine(self, place: Place) -> Entry:
+        """The entry of a map: row-major over the place's dimensions, of which all but the first must be static."""
+        terms: list[tuple[int, int]] = []
+        stride = place.step
+        dims = self.space.current(place.dims)
+        for d in reversed(dims):
+            terms.append((self.position[d], stride))
+            extent = self.space.extents[d]
+            if d != dims[0]:
+                if not isinstance(extent, int):
+                    raise RefusalError("it reshapes along a dimension whose extent is not static")
+                stride *= extent
+        return Entry(tuple(sorted(terms)), place.start)
+
+    def stored(self, entries: Entries) -> tuple[Entry, ...]:
+        """The map of an output, with the extents that cannot be read off it."""
+        result = []
+        for dims in entries:
+            entry = self.affine(Place(dims)) if dims else ONE
+            if len(dims) > 1:
+                extent = self.space.extent(self.space.current(dims))
+                if not isinstance(extent, int):
+                    raise RefusalError("it reshapes along a dimension whose extent is not static")
+                entry = Entry(entry.terms, entry.offset, extent)
+            result.append(entry)
+        return tuple(result)
 
     def put(self, statement: Statement) -> int:
         if statement not in self.numbers:
@@ -88,25 +113,22 @@ class _Emission:
         return self.numbers[statement]
 
     def number(self, value: Value) -> int:
-        """The number of a value that the region computes or, for an output that is one, reads; without recursion."""
+        """The number of a value that the region computes; without recursion."""
         stack = [value]
         while stack:
             v = stack[-1]
-            if (v, None) in self.value_numbers:
+            if v in self.value_numbers:
                 stack.pop()
                 continue
-            if v.op == "tensor":
-                self.value_numbers[v, None] = self.read(v, self.layout.reads[v, 0])
-                continue
             waiting = []
-            operands: list[tuple[Value, Entries | None]] = []
+            operands: list[tuple[Value, tuple[Place, ...] | None]] = []
             for k, operand in enumerate(v.operands):
-                base, _ = self.layout.resolve(operand)
+                base = self.layout.behind(operand)
                 if base.op == "const":
                     operands.append((base, None))
                 elif base in self.layout.entries:
                     operands.append((base, None))
-                    if (base, None) not in self.value_numbers:
+                    if base not in self.value_numbers:
                         waiting.append(base)
                 else:
                     operands.append((base, self.layout.reads[v, k]))
@@ -115,9 +137,9 @@ class _Emission:
                 continue
             numbers = tuple(self.operand(base, entries) for base, entries in operands)
             same = v in self.layout.passed or self.is_rounded(v, numbers)
-            self.value_numbers[v, None] = numbers[0] if same else self.put(Apply(v.op, v.type, numbers))
+            self.value_numbers[v] = numbers[0] if same else self.put(Apply(v.op, v.type, numbers))
             stack.pop()
-        return self.value_numbers[value, None]
+        return self.value_numbers[value]
 
     def is_rounded(self, value: Value, numbers: tuple[int, ...]) -> bool:
         """Whether a rounding step changes nothing, because its operand was just read from, or rounded to, that type."""
@@ -126,11 +148,11 @@ class _Emission:
             return value.op == f"round_{before.type}"
         return value.op in ("round_f16", "round_bf16") and isinstance(before, Apply) and before.op == value.op
 
-    def operand(self, base: Value, entries: Entries | None) -> int:
+    def operand(self, base: Value, places: tuple[Place, ...] | None) -> int:
         if base.op == "const":
             return self.put(Const(base.type, base.const))
-        return self.value_numbers[base, None] if entries is None else self.read(base, entries)
+        return self.value_numbers[base] if places is None else self.read(base, places)
 
-    def read(self, tensor: Value, entries: Entries) -> int:
+    def read(self, tensor: Value, places: tuple[Place, ...]) -> int:
         number = self.tensors.setdefault(tensor.tensor, len(self.tensors))
-        return self.put(Input(number, tensor.storage, self.map(entries)))
+        return self.put(Input(number, tensor.storage, tuple(map(self.affine, places))))

@@ -13,7 +13,9 @@ import numpy as np
 
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.types import is_float, to_numpy, value_type
+from onnxfuse.rewrites import views
 from onnxfuse.rewrites.dims import Shape, Symbols
+from onnxfuse.rewrites.views import View
 
 __all__ = ["Builder", "Fragment", "RefusalError", "Value"]
 
@@ -27,12 +29,15 @@ class RefusalError(Exception):
         return str(self.args[0])
 
 
+NO_VIEW = View((), (), (), {})
+
+
 @dataclass(eq=False, slots=True)
 class Value:
     """A value of a fragment; two are the same value only if they are the same object.
 
-    `op` is "tensor" (a read of the ONNX tensor `tensor`), "const" (`const`, every dimension 1), "view" (`view[k]` is
-    the operand's dimension that is dimension k, None for a new one of extent 1), "cast", or a primitive. `type` is a
+    `op` is "tensor" (a read of the ONNX tensor `tensor`), "const" (`const`, every dimension 1), "view" (the
+    operand's elements rearranged by `view`), "cast", or a primitive. `type` is a
     value type of the program language, `storage` the element type of a tensor. Reductions have `axes` and `keepdims`.
     """
 
@@ -43,7 +48,7 @@ class Value:
     tensor: str = ""
     storage: str = ""
     const: float | int | bool = 0
-    view: tuple[int | None, ...] = ()
+    view: View = NO_VIEW
     axes: tuple[int, ...] = ()
     keepdims: bool = True
 
@@ -117,12 +122,25 @@ class Builder:
 
     def view(self, value: Value, entries: Sequence[int | None]) -> Value:
         """The same elements with dimensions of extent 1 added (None) or left out, or in another order."""
-        if tuple(entries) == tuple(range(len(value.shape))):
+        return self.through(value, views.insertion(value.shape, entries))
+
+    def through(self, value: Value, view: View, shape: Shape | None = None) -> Value:
+        """A view of a value; `shape` is that of the view, where the view's pieces do not give it."""
+        if view.trivial:
             return value
-        shape = tuple(1 if e is None else value.shape[e] for e in entries)
+        shape = view.shape() if shape is None else shape
         if value.op == "const":
+            if any(d != 1 for d in shape):
+                raise RefusalError("it expands a constant")
             return self.const(value.const, value.type, len(shape))
-        return self._add(Value("view", value.type, shape, (value,), view=tuple(entries)))
+        return self._add(Value("view", value.type, shape, (value,), view=view))
+
+    def reshape(self, value: Value, shape: Shape) -> Value:
+        """The same elements in another shape."""
+        view = views.reshape(value.shape, shape)
+        if view is None:
+            raise RefusalError("it reshapes in a way that no index map can follow")
+        return self.through(value, view, shape)
 
     def along(self, value: Value, axis: int, rank: int) -> Value:
         """A vector as a tensor of `rank` dimensions that extends along `axis` only (a per-channel operand)."""

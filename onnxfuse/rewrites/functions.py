@@ -10,7 +10,7 @@ import onnx
 import onnx.inliner
 
 from onnxfuse.rewrites.lowering import LOWERINGS
-from onnxfuse.rewrites.lowering.data_movement import MOVEMENT
+from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 
 __all__ = ["inline_fusible"]
 
@@ -32,4 +32,4 @@ def inline_fusible(model: onnx.ModelProto, min_nodes: int) -> onnx.ModelProto:
 
 def _fusible(node: tuple[str, str]) -> bool:
     domain, op_type = node
-    return ("" if domain == "ai.onnx" else domain, op_type) in LOWERINGS and op_type not in MOVEMENT
+    return ("" if domain == "ai.onnx" else domain, op_type) in LOWERINGS and op_type not in FREE | COPIES

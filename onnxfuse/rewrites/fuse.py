@@ -15,9 +15,10 @@ from onnxfuse.rewrites.dims import element_count
 from onnxfuse.rewrites.emit import emit
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView, node_label
-from onnxfuse.rewrites.leave import cannot_run, left_to_runtime
+from onnxfuse.rewrites.layout import Layout, Space
+from onnxfuse.rewrites.leave import cannot_run, left_to_runtime, without_kernel
 from onnxfuse.rewrites.lowering import LOWERINGS, lower
-from onnxfuse.rewrites.lowering.data_movement import MOVEMENT
+from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 from onnxfuse.rewrites.lowering.normalizations import NORMALIZATIONS
 from onnxfuse.rewrites.regions import Region, grow_regions
 
@@ -101,10 +102,10 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
         refuse(i, reason)
     for region in regions:
         try:
-            found.fused.append(_finish(view, region, choice))
+            found.fused.append(_finish(view, fragments, region, choice))
         except RefusalError as refusal:
             for i in region.nodes:
-                if view.protos[i].op_type not in MOVEMENT:
+                if view.protos[i].op_type not in FREE:
                     refuse(i, refusal.reason)
     fused = {i for node in found.fused for i in node.nodes}
     if fused and (reason := cannot_run(view, choice.target, fused)):
@@ -114,25 +115,36 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
     return found
 
 
-def _finish(view: GraphView, region: Region, choice: Choice) -> FusedNode:
-    work = [i for i in region.nodes if view.protos[i].op_type not in MOVEMENT]
-    # A normalization operator is worth a fused node on its own: it is a region of several operators already.
-    weight = sum(2 if view.protos[i].op_type in NORMALIZATIONS else 1 for i in work)
-    if weight < max(choice.min_nodes, 1):
-        joins = dict.fromkeys(reason for _, reason in region.refused)
-        if not work or choice.min_nodes > weight > 1:
-            raise RefusalError(f"fewer than {choice.min_nodes} operators lie together")
-        raise RefusalError("no neighbour that can join it" + (f": {'; '.join(joins)}" if joins else ""))
+def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, choice: Choice) -> FusedNode:
+    region = _trimmed(view, fragments, region)
+    layout = region.layout
     members = set(region.nodes)
-    outputs = [
+    needed = [
         name
         for i in region.nodes
         for name in view.protos[i].output
         if name and (name in view.kept or any(c not in members for c in view.consumers.get(name, ())))
     ]
+    outputs = [n for n in needed if layout.laid_out(layout.produced[n]) is not None]
+    # What is only a rearrangement of what the region reads stays where others need it; the region reads through it.
+    staying = _staying(view, members, [n for n in needed if n not in outputs])
+    nodes = [i for i in region.nodes if i not in staying]
+    work = [i for i in nodes if view.protos[i].op_type not in FREE]
+    # A normalization operator is worth a fused node on its own: it is a region of several operators already.
+    weight = sum(2 if view.protos[i].op_type in NORMALIZATIONS else 1 for i in work)
+    computing = [i for i in work if view.protos[i].op_type not in COPIES]
+    if not computing:
+        raise RefusalError("it only rearranges elements, and no neighbour that computes can join it")
+    if weight < max(choice.min_nodes, 1):
+        joins = dict.fromkeys(reason for _, reason in region.refused)
+        if choice.min_nodes > weight > 1:
+            raise RefusalError(f"fewer than {choice.min_nodes} operators lie together")
+        raise RefusalError("no neighbour that can join it" + (f": {'; '.join(joins)}" if joins else ""))
     if not outputs:
         raise RefusalError("nothing uses its results")
-    emitted = emit(region.layout, [(name, view.type_of(name).type) for name in outputs])
+    emitted = emit(layout, [(name, view.type_of(name).type) for name in outputs])
+    if choice.target == "cpu" and (op := without_kernel(emitted.program)):
+        raise RefusalError(f"ONNX Runtime has no CPU kernel for {op} of float64: only with the library would it run")
     rewrite = classify(emitted.program.kernels[0])
     if rewrite not in choice.rewrites:
         raise RefusalError(f"the rewrite {rewrite} is switched off (skip, only)")
@@ -141,11 +153,41 @@ def _finish(view: GraphView, region: Region, choice: Choice) -> FusedNode:
         program=emitted.program,
         inputs=emitted.inputs,
         outputs=tuple(outputs),
-        nodes=region.nodes,
+        nodes=nodes,
         launches_saved=len(work) - 1,
-        bytes_saved=_bytes_saved(view, region.nodes, emitted.inputs, outputs),
-        notes=_notes(view, region.nodes, members, outputs),
+        bytes_saved=_bytes_saved(view, nodes, emitted.inputs, outputs),
+        notes=_notes(view, nodes, outputs),
     )
+
+
+def _trimmed(view: GraphView, fragments: dict[int, Fragment], region: Region) -> Region:
+    """The region without reshapes at its end: they cost nothing in ONNX Runtime, and the program is simpler."""
+    nodes = list(region.nodes)
+    for i in reversed(region.nodes):
+        users = [c for n in view.protos[i].output for c in view.consumers.get(n, ())]
+        if view.protos[i].op_type in FREE and not any(c in nodes for c in users):
+            nodes.remove(i)
+    if nodes == region.nodes or not nodes:
+        return region
+    layout = Layout(Space(view.symbols))
+    try:
+        for i in nodes:
+            layout.add(fragments[i])
+    except RefusalError:
+        return region
+    return Region(nodes, layout, region.refused)
+
+
+def _staying(view: GraphView, members: set[int], names: Iterable[str]) -> set[int]:
+    """The nodes of the region that make `names`, and what they are made from."""
+    staying: set[int] = set()
+    pending = [view.producer[n] for n in names]
+    while pending:
+        i = pending.pop()
+        if i not in staying:
+            staying.add(i)
+            pending += [p for p in view.producers_of(i) if p in members]
+    return staying
 
 
 def _bytes(view: GraphView, names: Iterable[str]) -> int | None:
@@ -166,7 +208,7 @@ def _bytes_saved(
     before = 0
     for i in nodes:
         proto = view.protos[i]
-        if proto.op_type in MOVEMENT:
+        if proto.op_type in FREE:
             continue
         moved = _bytes(view, [n for n in (*proto.input, *proto.output) if n])
         if moved is None:
@@ -176,7 +218,7 @@ def _bytes_saved(
     return None if after is None else before - after
 
 
-def _notes(view: GraphView, nodes: Iterable[int], members: set[int], outputs: Collection[str]) -> tuple[str, ...]:
+def _notes(view: GraphView, nodes: Iterable[int], outputs: Collection[str]) -> tuple[str, ...]:
     """Where the original is less accurate than the fused form: float16 results that stay in float32 now."""
     growing = ("Pow", "Mul", "Exp", "ReduceSum", "ReduceSumSquare", "ReduceL2", "Sum", "Add")
     inner = [

@@ -1,16 +1,19 @@
 """Lays the values of a region out in one iteration space.
 
 The space is an ordered list of dimensions, of which one contiguous block may be reduced. Each dimension of each value
-is either one of the space's (as an ONNX operator aligns them: trailing dimensions together) or of extent 1. Adding a
-fragment either succeeds as a whole or raises RefusalError and changes nothing.
+is a row-major product of dimensions of the space: of one (as an ONNX operator aligns them: trailing dimensions
+together), of several after a reshape, of none where its extent is 1. Adding a fragment either succeeds as a whole or
+raises RefusalError and changes nothing.
 
 Rules
-1. Operands of an element-wise step that lie in the region must agree on the dimension at each position; what is read
+1. Operands of an element-wise step that lie in the region must agree on the dimensions at each position; what is read
    from outside goes along with them. A position that no operand in the region decides takes a dimension of the space
    with the same extent, else a new one.
 2. A new dimension repeats what was laid out before it, for each of its indices: only cheap work, and no reduction, may
    be repeated.
 3. A reduction's axes must be a contiguous block of the space, the same block for all reductions of the region.
+4. A reshape that splits a dimension splits it for the whole region.
+5. A slice is read through where its source lies outside of the region.
 """
 
 from __future__ import annotations
@@ -22,195 +25,314 @@ from typing import TypeAlias
 from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.dims import Dim, Shape, Symbols
 from onnxfuse.rewrites.fragment import Fragment, RefusalError, Value
+from onnxfuse.rewrites.shape_values import scaled
+from onnxfuse.rewrites.views import View
 
-__all__ = ["Entries", "Layout"]
+__all__ = ["Entries", "Layout", "Place"]
 
-# For each dimension of a value: the number of a space dimension, or None where its extent is 1.
-Entries: TypeAlias = tuple[int | None, ...]
+# For each dimension of a value: the dimensions of the space (by number) that make it up, none where its extent is 1.
+Entries: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The index along one dimension of a tensor: start + step * (row-major index over `dims`)."""
+
+    dims: tuple[int, ...] = ()
+    start: int = 0
+    step: int = 1
 
 
 @dataclass
-class Layout:
-    """A space and the values laid out in it.
+class Space:
+    """The dimensions of a region, in order; numbers stay when others are inserted or one is split.
 
-    `order` lists the space's dimensions (numbers that stay when others are inserted), `extents` theirs, `distance` how
-    far from the right end each stood where it first came up. `entries` has the values that steps compute, `reads` the
-    entries of each operand that is read from outside, by (step, operand number); `produced` the value of each tensor
-    that the region computes, `passed` the reductions over extents of 1 only.
+    `distance` is how far from the right end each stood where it first came up.
     """
 
     symbols: Symbols
     order: list[int] = field(default_factory=list)
     extents: dict[int, Dim] = field(default_factory=dict)
     distance: dict[int, int] = field(default_factory=dict)
+    splits: dict[int, tuple[int, ...]] = field(default_factory=dict)
     reduced: frozenset[int] = frozenset()
+
+    def copy(self) -> Space:
+        """A copy to try something on."""
+        return Space(
+            self.symbols, list(self.order), dict(self.extents), dict(self.distance), dict(self.splits), self.reduced
+        )
+
+    def current(self, dims: tuple[int, ...]) -> tuple[int, ...]:
+        """Dimensions as they are now, those that were split in their parts."""
+        if not any(d in self.splits for d in dims):
+            return dims
+        return tuple(part for d in dims for part in (self.current(self.splits[d]) if d in self.splits else (d,)))
+
+    def extent(self, dims: tuple[int, ...]) -> Dim:
+        """The extent of a row-major product of dimensions."""
+        product: Dim = 1
+        for d in dims:
+            product = scaled(product, self.extents[d])
+        return product
+
+    def insert(self, place: int, extent: Dim, distance: int) -> int:
+        """A new dimension at a place of the order."""
+        new = len(self.extents)
+        self.extents[new], self.distance[new] = extent, distance
+        self.order.insert(place, new)
+        return new
+
+    def split(self, d: int, extents: Sequence[Dim]) -> tuple[int, ...]:
+        """Splits a dimension in parts, the outermost first."""
+        place = self.order.index(d)
+        parts = []
+        for k, extent in enumerate(extents):
+            parts.append(self.insert(place + k, extent, self.distance[d]))
+        self.order.remove(d)
+        self.splits[d] = tuple(parts)
+        if d in self.reduced:
+            self.reduced = (self.reduced - {d}) | set(parts)
+        return tuple(parts)
+
+
+@dataclass
+class Layout:
+    """A space and the values laid out in it.
+
+    `entries` has the values that steps compute, `reads` how each operand that lies outside is read, by (step, operand
+    number); `produced` the value of each tensor that the region computes, `passed` the reductions over extents of 1.
+    """
+
+    space: Space
     entries: dict[Value, Entries] = field(default_factory=dict)
-    reads: dict[tuple[Value, int], Entries] = field(default_factory=dict)
+    reads: dict[tuple[Value, int], tuple[Place, ...]] = field(default_factory=dict)
     produced: dict[str, Value] = field(default_factory=dict)
     passed: set[Value] = field(default_factory=set)
     work: int = 0  # cost of all steps, each counted once
 
     def add(self, fragment: Fragment) -> None:
         """Lays out a fragment whose inputs come from outside or from fragments added before. Raises RefusalError."""
-        attempt = Layout(
-            self.symbols, list(self.order), dict(self.extents), dict(self.distance), self.reduced, work=self.work
-        )
-        pending = _Pending(self, attempt)
+        pending = _Pending(self)
         for step in fragment.steps:
             if step.op != "view":
                 pending.lay_out(step)
         for value in fragment.outputs.values():
-            pending.settle(value)
-        self.order, self.extents, self.distance = attempt.order, attempt.extents, attempt.distance
-        self.reduced, self.work = attempt.reduced, attempt.work
-        self.entries.update(attempt.entries)
-        self.reads.update(attempt.reads)
-        self.passed.update(attempt.passed)
+            pending.laid_out(value)  # refuses a view that the region's entries do not allow
+        self.space, self.work = pending.space, pending.work
+        self.entries.update(pending.entries)
+        self.reads.update(pending.reads)
+        self.passed.update(pending.passed)
         self.produced.update(fragment.outputs)
 
-    def resolve(self, value: Value) -> tuple[Value, Entries]:
-        """The value behind views and tensors that the region computes, and which of its dimensions each one shows."""
-        mapping: Entries = tuple(range(len(value.shape)))
+    def behind(self, value: Value) -> Value:
+        """The value behind views and tensors that the region computes."""
         while True:
             if value.op == "view":
-                mapping = tuple(None if m is None else value.view[m] for m in mapping)
                 value = value.operands[0]
             elif value.op == "tensor" and value.tensor in self.produced:
                 value = self.produced[value.tensor]
             else:
-                return value, mapping
+                return value
 
     def laid_out(self, value: Value) -> Entries | None:
         """The entries of a value that the region computes; None for one that is read from outside or constant."""
-        base, mapping = self.resolve(value)
-        found = self.entries.get(base)
-        if found is None:
-            return None
-        if any(found[k] is not None for k in range(len(found)) if k not in mapping):
-            raise RefusalError("a dimension that a reduction needs is squeezed away")
-        return tuple(None if m is None else found[m] for m in mapping)
+        return _Pending(self).laid_out(value)
 
 
 class _Pending:
-    """One attempt to add a fragment: reads from the layout and the attempt, writes to the attempt only."""
+    """One attempt to add a fragment: a space of its own, and what it adds to the layout."""
 
-    def __init__(self, base: Layout, attempt: Layout) -> None:
-        self.base, self.attempt = base, attempt
+    def __init__(self, base: Layout) -> None:
+        self.base, self.space, self.work = base, base.space.copy(), base.work
+        self.entries: dict[Value, Entries] = {}
+        self.reads: dict[tuple[Value, int], tuple[Place, ...]] = {}
+        self.passed: set[Value] = set()
 
     def laid_out(self, value: Value) -> Entries | None:
-        behind, mapping = self.base.resolve(value)
-        found = self.attempt.entries.get(behind)
-        if found is None:
-            return self.base.laid_out(value)
-        if any(found[k] is not None for k in range(len(found)) if k not in mapping):
-            raise RefusalError("a dimension that a reduction needs is squeezed away")
-        return tuple(None if m is None else found[m] for m in mapping)
+        if value.op == "tensor" and value.tensor in self.base.produced:
+            return self.laid_out(self.base.produced[value.tensor])
+        if value.op == "view":
+            source = self.laid_out(value.operands[0])
+            return None if source is None else self.forward(value, source)
+        found = self.entries.get(value) or self.base.entries.get(value)
+        return None if found is None else tuple(map(self.space.current, found))
+
+    def forward(self, value: Value, source: Entries) -> Entries:
+        """The entries of a view, given those of what it shows."""
+        view = value.view
+        if view.cuts:
+            raise RefusalError("it cuts out a part of what the region computes")
+        parts: dict[int, tuple[int, ...]] = {}
+        for dims, pieces in zip(source, view.source, strict=True):
+            self.assign(dims, pieces, view, parts)
+        fixed = [
+            tuple(d for p in pieces for d in self.space.current(parts[p])) if all(p in parts for p in pieces) else None
+            for pieces in view.target
+        ]
+        return self.fill(value.shape, [f if f or d == 1 else None for f, d in zip(fixed, value.shape, strict=True)], ())
+
+    def assign(
+        self, dims: tuple[int, ...], pieces: tuple[int, ...], view: View, parts: dict[int, tuple[int, ...]]
+    ) -> None:
+        """Divides the dimensions that make up a tensor's dimension among the pieces of a view, splitting some."""
+        if len(pieces) == 1:
+            parts[pieces[0]] = dims
+            return
+        if not pieces:
+            if any(self.space.extents[d] != 1 for d in dims):
+                raise RefusalError("a dimension that is not known to be 1 is squeezed away")
+            if dims:
+                raise RefusalError("a dimension that a reduction needs is squeezed away")
+            return
+        waiting = list(dims)
+        for p in pieces:
+            taken: list[int] = []
+            missing: Dim = view.extents[p]
+            while missing != 1:
+                if not waiting:
+                    raise RefusalError("it reshapes in a way that does not fit the region")
+                d = waiting.pop(0)
+                extent = self.space.extents[d]
+                if extent == missing:
+                    taken.append(d)
+                    missing = 1
+                elif isinstance(extent, int) and isinstance(missing, int) and missing % extent == 0:
+                    taken.append(d)
+                    missing //= extent
+                elif isinstance(extent, int) and isinstance(missing, int) and extent % missing == 0:
+                    first, rest = self.space.split(d, (missing, extent // missing))
+                    taken.append(first)
+                    waiting.insert(0, rest)
+                    missing = 1
+                elif isinstance(extent, str) and len(dims) == 1 and not taken and p == pieces[0]:
+                    made = self.space.split(d, [view.extents[q] for q in pieces])
+                    parts.update({q: (m,) for q, m in zip(pieces, made, strict=True)})
+                    return
+                else:
+                    raise RefusalError("it reshapes in a way that does not fit the region")
+            parts[p] = tuple(taken)
+        if waiting:
+            raise RefusalError("it reshapes in a way that does not fit the region")
 
     def lay_out(self, step: Value) -> None:
         operands = [self.laid_out(o) for o in step.operands]
-        result = self._reduction(step, operands[0]) if step.reduces else self._elementwise(step, operands)
-        self.attempt.entries[step] = result
-        self.attempt.work += cost.step_cost(step)
+        # Laying out one operand may have split dimensions of another.
+        operands = [None if e is None else tuple(map(self.space.current, e)) for e in operands]
+        self.entries[step] = self.reduction(step, operands[0]) if step.reduces else self.elementwise(step, operands)
+        self.work += cost.step_cost(step)
 
-    def settle(self, value: Value) -> None:
-        """Gives entries to an output that is only a view of what is read from outside."""
-        base, _ = self.base.resolve(value)
-        if base in self.attempt.entries or base in self.base.entries or base.op == "const":
-            return
-        entries = self._fill(base.shape, [None] * len(base.shape), ())
-        self.attempt.entries[base] = entries
-        self.attempt.reads[base, 0] = entries
-
-    def _elementwise(self, step: Value, operands: Sequence[Entries | None]) -> Entries:
+    def elementwise(self, step: Value, operands: Sequence[Entries | None]) -> Entries:
         rank = len(step.shape)
-        fixed: list[int | None] = [None] * rank
+        fixed: list[tuple[int, ...] | None] = [None] * rank
         for entries in operands:
-            for k, e in enumerate(entries or ()):
+            for k, dims in enumerate(entries or ()):
                 p = rank - len(entries or ()) + k
-                if e is not None:
-                    if fixed[p] not in (None, e):
+                if dims:
+                    if fixed[p] not in (None, dims):
                         raise RefusalError("its operands lie along different dimensions of the region")
-                    fixed[p] = e
-        for p, e in enumerate(fixed):
-            if e is not None and step.shape[p] != self.attempt.extents[e]:
-                extent = self.attempt.extents[e]
+                    fixed[p] = dims
+        for p, fixed_dims in enumerate(fixed):
+            if fixed_dims is not None and step.shape[p] != (extent := self.space.extent(fixed_dims)):
                 raise RefusalError(
                     f"its shape is not known to be that of the region ({step.shape[p]} against {extent})"
                 )
-        result = self._fill(step.shape, fixed, ())
+        result = self.fill(step.shape, fixed, ())
         for k, (operand, entries) in enumerate(zip(step.operands, operands, strict=True)):
             if entries is None and operand.op != "const":
-                self._read(step, k, operand, result)
+                self.read(step, k, operand, result)
         return result
 
-    def _reduction(self, step: Value, entries: Entries | None) -> Entries:
-        operand, a = step.operands[0], self.attempt
-        gone = set(step.axes)
+    def reduction(self, step: Value, entries: Entries | None) -> Entries:
+        operand, space = step.operands[0], self.space
         if entries is None:
             axes = [k for k in step.axes if operand.shape[k] != 1] or [step.axes[0]]
-            fixed: list[int | None] = [None] * len(operand.shape)
-            if a.reduced:
-                block = [d for d in a.order if d in a.reduced]
-                if [operand.shape[k] for k in axes] != [a.extents[d] for d in block]:
+            fixed: list[tuple[int, ...] | None] = [None] * len(operand.shape)
+            if space.reduced:
+                block = [d for d in space.order if d in space.reduced]
+                if [operand.shape[k] for k in axes] != [space.extents[d] for d in block]:
                     raise RefusalError("it reduces other axes than the rest of the region")
                 for k, d in zip(axes, block, strict=True):
-                    fixed[k] = d
-            entries = self._fill(operand.shape, fixed, axes)
-            self._read(step, 0, operand, entries)
-        block_set = frozenset(e for k in step.axes if (e := entries[k]) is not None)
+                    fixed[k] = (d,)
+            entries = self.fill(operand.shape, fixed, axes)
+            self.read(step, 0, operand, entries)
+        block_set = frozenset(d for k in step.axes for d in entries[k])
         if not block_set:
-            a.passed.add(step)  # every axis has extent 1: the result is the operand
-        elif a.reduced and block_set != a.reduced:
+            self.passed.add(step)  # every axis has extent 1: the result is the operand
+        elif space.reduced and block_set != space.reduced:
             raise RefusalError("it reduces other axes than the rest of the region")
         else:
-            positions = sorted(a.order.index(d) for d in block_set)
+            positions = sorted(space.order.index(d) for d in block_set)
             if positions != list(range(positions[0], positions[0] + len(positions))):
                 raise RefusalError("the axes that it reduces are not next to each other")
-            a.reduced = block_set
-        return tuple(None if k in gone else e for k, e in enumerate(entries) if step.keepdims or k not in gone)
+            space.reduced = block_set
+        return tuple(() if k in step.axes else e for k, e in enumerate(entries) if step.keepdims or k not in step.axes)
 
-    def _read(self, step: Value, k: int, operand: Value, result: Entries) -> None:
+    def read(self, step: Value, k: int, operand: Value, result: Entries) -> None:
         """Records how operand `k` of a step is read from outside, given the entries of the step's result."""
-        base, mapping = self.base.resolve(operand)
         shift = len(result) - len(operand.shape)
-        seen: list[int | None] = []
+        places: list[Place] = []
         for p, extent in enumerate(operand.shape):
-            entry = result[p + shift]
-            if entry is not None and not self.attempt.symbols.fits(extent, self.attempt.extents[entry]):
-                raise RefusalError(f"the shape of {base.tensor} is not known to fit the region's")
-            seen.append(None if extent == 1 and not (entry is not None and self.attempt.extents[entry] == 1) else entry)
-        entries: list[int | None] = [None] * len(base.shape)
-        for p, m in enumerate(mapping):
-            if m is not None:
-                entries[m] = seen[p]
-        self.attempt.reads[step, k] = tuple(entries)
+            dims = result[p + shift]
+            if dims and not self.space.symbols.fits(extent, self.space.extent(dims)):
+                raise RefusalError(f"the shape of {self.base.behind(operand).tensor} is not known to fit the region's")
+            only = dims if extent != 1 or self.space.extent(dims) == 1 else ()
+            places.append(Place(only))
+        while operand.op == "view":
+            places = self.backward(operand.view, places)
+            operand = operand.operands[0]
+        if operand.op == "tensor" and operand.tensor in self.base.produced:
+            raise RefusalError("it cuts out a part of what the region computes")
+        self.reads[step, k] = tuple(places)
 
-    def _fill(self, shape: Shape, fixed: Sequence[int | None], forced: Sequence[int]) -> Entries:
+    def backward(self, view: View, target: Sequence[Place]) -> list[Place]:
+        """How the source of a view is read, given how the view is."""
+        parts: dict[int, tuple[int, ...]] = {}
+        moved: dict[int, Place] = {}
+        for place, pieces in zip(target, view.target, strict=True):
+            if place.start == 0 and place.step == 1:
+                if place.dims or len(pieces) <= 1:
+                    self.assign(place.dims, pieces, view, parts)
+            elif len(pieces) == 1:
+                moved[pieces[0]] = place
+            else:
+                raise RefusalError("it reshapes a slice")
+        result = []
+        for k, pieces in enumerate(view.source):
+            if any(p in moved for p in pieces):
+                if len(pieces) > 1 or k in view.cuts:
+                    raise RefusalError("it reshapes or cuts a slice")
+                result.append(moved[pieces[0]])
+                continue
+            start, step = view.cuts.get(k, (0, 1))
+            result.append(Place(tuple(d for p in pieces for d in self.space.current(parts.get(p, ()))), start, step))
+        return result
+
+    def fill(self, shape: Shape, fixed: Sequence[tuple[int, ...] | None], forced: Sequence[int]) -> Entries:
         """Space dimensions for the positions that nothing decides yet; `forced` ones get one even at extent 1.
 
         Of several dimensions with the right extent, the one is taken that stood as far from the right end where it
         first came up, as ONNX aligns shapes; else the last one.
         """
-        a = self.attempt
-        result = list(fixed)
+        space = self.space
+        result: list[tuple[int, ...]] = [dims or () for dims in fixed]
         for p in reversed(range(len(shape))):
             extent, distance = shape[p], len(shape) - p
-            if result[p] is not None or (extent == 1 and p not in forced):
+            if result[p] or (extent == 1 and p not in forced):
                 continue
-            before = max((a.order.index(e) for e in result[:p] if e is not None), default=-1)
-            after = min((a.order.index(e) for e in result[p + 1 :] if e is not None), default=len(a.order))
-            free = [d for d in a.order[before + 1 : after] if d not in result and a.extents[d] == extent]
+            before = max((space.order.index(d) for dims in result[:p] for d in dims), default=-1)
+            after = min((space.order.index(d) for dims in result[p + 1 :] for d in dims), default=len(space.order))
+            after = max(after, before + 1)
+            used = {d for dims in result for d in dims}
+            free = [d for d in space.order[before + 1 : after] if d not in used and space.extents[d] == extent]
             if free:
-                result[p] = next((d for d in free if a.distance[d] == distance), free[-1])
+                result[p] = (next((d for d in free if space.distance[d] == distance), free[-1]),)
                 continue
-            if a.reduced:
+            if space.reduced:
                 raise RefusalError("its shape is not that of the region, whose reduction would have to be repeated")
-            if a.order and a.work > cost.REPEATED_WORK:
+            if space.order and self.work > cost.REPEATED_WORK:
                 raise RefusalError("it broadcasts the region to a larger shape, where its work would be repeated")
-            new = len(a.extents)
-            a.extents[new], a.distance[new] = extent, distance
             # Next to its neighbours; of the free places there, after the dimensions that stood further left.
-            place = next((k for k in range(before + 1, after) if a.distance[a.order[k]] < distance), after)
-            a.order.insert(place, new)
-            result[p] = new
+            place = next((k for k in range(before + 1, after) if space.distance[space.order[k]] < distance), after)
+            result[p] = (space.insert(min(place, len(space.order)), extent, distance),)
         return tuple(result)

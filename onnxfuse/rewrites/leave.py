@@ -4,14 +4,19 @@
 2. Shape arithmetic: what is computed from Shape and Size alone stays on the CPU, where ONNX Runtime keeps it.
 3. An activation that is the only user of a Conv (on the CPU also of a Gemm) is folded into it.
 4. BatchNormalization after a Conv whose only user it is, is folded into its weights.
-5. Between DequantizeLinear and QuantizeLinear the group is one quantized kernel.
-6. A graph with operators that ONNX Runtime cannot run on the target: it runs elsewhere, where custom ops do not.
+5. A Transpose that moves the last dimension of a large tensor: scattered accesses cost more than they save. One that
+   ONNX Runtime computes inside the MatMul after it.
+6. Between DequantizeLinear and QuantizeLinear the group is one quantized kernel.
+7. A graph with operators that ONNX Runtime cannot run on the target: it runs elsewhere, where custom ops do not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from onnxfuse.custom_ops.primitives import PRIMITIVES
+from onnxfuse.custom_ops.program import Apply, Program
+from onnxfuse.rewrites.dims import element_count
 from onnxfuse.rewrites.graph import GraphView
 
 __all__ = ["left_to_runtime", "shape_arithmetic"]
@@ -49,6 +54,28 @@ def shape_arithmetic(view: GraphView) -> set[int]:
     return nodes
 
 
+# Elements up to which a transposition that moves the last dimension stays in cache, whatever the access pattern.
+_SMALL_TRANSPOSE = 1 << 16
+
+
+def _transpose_stays(view: GraphView, i: int) -> str:
+    proto = view.protos[i]
+    shape = view.type_of(proto.input[0]).shape
+    if shape is None:
+        return ""
+    rank = len(shape)
+    perm = next((list(a.ints) for a in proto.attribute if a.name == "perm"), list(range(rank))[::-1])
+    users = [view.protos[c].op_type for c in view.consumers.get(proto.output[0], ())]
+    if users and all(u == "MatMul" for u in users) and perm == [*range(rank - 2), rank - 1, rank - 2]:
+        return "ONNX Runtime computes it inside the MatMul after it"
+    last = next((p for p in reversed(perm) if shape[p] != 1), None)
+    first = next((k for k in reversed(range(rank)) if shape[k] != 1), None)
+    count = element_count(shape)
+    if last != first and (count is None or count > _SMALL_TRANSPOSE):
+        return "it moves the last dimension, so that a fused kernel would read or write scattered elements"
+    return ""
+
+
 # Random generators of opset 22 and later have no kernel in ONNX Runtime up to 1.32.
 _WITHOUT_KERNELS = frozenset(("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", "Bernoulli"))
 # What may stand beside fused nodes on bfloat16 tensors on the CPU.
@@ -75,6 +102,20 @@ def cannot_run(view: GraphView, target: str, fused: Collection[int]) -> str:
     return ""
 
 
+def without_kernel(program: Program) -> str:
+    """A primitive that the CPU provider does not have for float64, so that no local function is exact; or ""."""
+    for kernel in program.kernels:
+        for s in kernel.statements:
+            if (
+                isinstance(s, Apply)
+                and s.type == "f64"
+                and s.op in PRIMITIVES
+                and "f64" not in PRIMITIVES[s.op].runtime
+            ):
+                return s.op
+    return ""
+
+
 def left_to_runtime(view: GraphView, target: str, alone: bool) -> dict[int, str]:
     """Reasons, by node. `alone`: the user asks for single operators (min_nodes=1), so only what must stays is left."""
     reasons: dict[int, str] = {}
@@ -82,6 +123,9 @@ def left_to_runtime(view: GraphView, target: str, alone: bool) -> dict[int, str]
         reasons[i] = "all its inputs are constant; ONNX Runtime folds it when the session is created"
     for i in shape_arithmetic(view):
         reasons.setdefault(i, "it computes on shapes, which ONNX Runtime does on the CPU")
+    for i, proto in enumerate(view.protos):
+        if proto.op_type == "Transpose" and i not in reasons and (reason := _transpose_stays(view, i)):
+            reasons[i] = reason
     if alone:
         return reasons
     for i, proto in enumerate(view.protos):

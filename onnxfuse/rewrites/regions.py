@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView
-from onnxfuse.rewrites.layout import Layout
+from onnxfuse.rewrites.layout import Layout, Space
+from onnxfuse.rewrites.lowering.data_movement import FREE
 
 __all__ = ["Region", "grow_regions"]
 
@@ -43,7 +44,7 @@ class _Growth:
         self.refused: dict[int, str] = {}
 
     def start(self, i: int) -> Region | None:
-        layout = Layout(self.view.symbols)
+        layout = Layout(Space(self.view.symbols))
         try:
             layout.add(self.fragments[i])
         except RefusalError as refusal:
@@ -55,6 +56,12 @@ class _Growth:
     def visit(self, i: int) -> None:
         if self.start(i) is None:
             return
+        self.join_producers(i)
+        # A reshape of what no region computes costs nothing where it is.
+        if self.view.protos[i].op_type in FREE and len(self.region_of[i].nodes) == 1:
+            del self.region_of[i]
+
+    def join_producers(self, i: int) -> None:
         for producer in self.view.producers_of(i):
             other, own = self.region_of.get(producer), self.region_of[i]
             if other is None or other is own:
@@ -72,7 +79,7 @@ class _Growth:
         if len(b.nodes) == 1:
             a.layout.add(self.fragments[b.nodes[0]])
         else:
-            layout = Layout(self.view.symbols)
+            layout = Layout(Space(self.view.symbols))
             for i in sorted(members):
                 layout.add(self.fragments[i])
             a.layout = layout

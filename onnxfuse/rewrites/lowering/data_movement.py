@@ -1,17 +1,20 @@
-"""Operators that only change how elements are arranged, where a fused kernel reads or writes through it for nothing."""
+"""Operators that only rearrange elements: a fused kernel reads and writes through them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from onnxfuse.rewrites import views
 from onnxfuse.rewrites.dims import Shape
 from onnxfuse.rewrites.fragment import RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import Operator, lowering
 
-__all__ = ["MOVEMENT"]
+__all__ = ["COPIES", "FREE"]
 
-# These compute nothing: a region of them alone is not worth a kernel.
-MOVEMENT = frozenset(("Identity", "Dropout", "Squeeze", "Unsqueeze", "Reshape", "Flatten"))
+# ONNX Runtime runs these without a kernel: only the shape changes.
+FREE = frozenset(("Identity", "Dropout", "Squeeze", "Unsqueeze", "Reshape", "Flatten"))
+# These cost a kernel and a trip through memory each.
+COPIES = frozenset(("Transpose", "Expand", "Slice", "Split"))
 
 
 @lowering("Identity")
@@ -50,30 +53,68 @@ def _squeeze(op: Operator) -> Sequence[Value]:
     return [op.build.view(x, [k for k in range(rank) if k not in gone])]
 
 
-def match_dimensions(source: Shape, target: Shape) -> list[int | None] | None:
-    """`target` as `source` with dimensions of extent 1 added or removed: the source dimension of each, or None."""
-    entries: list[int | None] = []
-    k = 0
-    for d in target:
-        while k < len(source) and source[k] == 1 and d != 1:
-            k += 1
-        if k < len(source) and source[k] == d:
-            entries.append(k)
-            k += 1
-        elif d == 1:
-            entries.append(None)
-        else:
-            return None
-    return entries if all(d == 1 for d in source[k:]) else None
+def _result_shape(op: Operator, i: int = 0) -> Shape:
+    known = op.types.get(op.outputs[i])
+    if known is None or known.shape is None:
+        raise RefusalError("the shape that it gives is unknown")
+    return known.shape
 
 
 @lowering("Reshape", "Flatten")
 def _reshape(op: Operator) -> Sequence[Value]:
+    return [op.build.reshape(op.value(0), _result_shape(op))]
+
+
+@lowering("Transpose")
+def _transpose(op: Operator) -> Sequence[Value]:
     x = op.value(0)
-    target = op.types.get(op.outputs[0])
-    if target is None or target.shape is None:
-        raise RefusalError("the shape that it gives is unknown")
-    entries = match_dimensions(x.shape, target.shape)
-    if entries is None:
-        raise RefusalError("it joins or splits dimensions")
-    return [op.build.view(x, entries)]
+    perm = [int(p) for p in op.attribute("perm", range(len(x.shape))[::-1])]
+    return [op.build.through(x, views.transposition(x.shape, perm))]
+
+
+@lowering("Expand")
+def _expand(op: Operator) -> Sequence[Value]:
+    x, shape = op.value(0), _result_shape(op)
+    if op.build.symbols.broadcast((x.shape, shape)) != shape:
+        raise RefusalError("its input is not known to broadcast to its result")
+    return [op.build.through(x, views.expansion(x.shape, shape), shape)]
+
+
+@lowering("Slice")
+def _slice(op: Operator) -> Sequence[Value]:
+    x = op.value(0)
+    rank = len(x.shape)
+    if op.opset >= 10:
+        starts, ends = (op.constant(i, f"its input {op.inputs[i]}").reshape(-1).tolist() for i in (1, 2))
+        axes = op.constant(3, "its axes input").reshape(-1).tolist() if op.has(3) else list(range(len(starts)))
+        steps = op.constant(4, "its steps input").reshape(-1).tolist() if op.has(4) else [1] * len(starts)
+    else:
+        starts, ends = op.attribute("starts", []), op.attribute("ends", [])
+        axes, steps = op.attribute("axes", range(len(starts))), [1] * len(starts)
+    cuts: dict[int, tuple[int, int, int]] = {}
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        extent = x.shape[axis % rank]
+        if isinstance(extent, str):
+            if start == 0 and step == 1 and end >= 2**31 - 1:
+                continue
+            raise RefusalError("it slices a dimension whose extent is not static")
+        indices = range(*slice(start, end, step).indices(extent))
+        if not indices:
+            raise RefusalError("its result is empty")
+        if len(indices) != extent or step != 1:
+            cuts[axis % rank] = (indices[0], step, len(indices))
+    return [op.build.through(x, views.slicing(x.shape, cuts))]
+
+
+@lowering("Split")
+def _split(op: Operator) -> Sequence[Value]:
+    x = op.value(0)
+    axis = int(op.attribute("axis", 0)) % len(x.shape)
+    results, start = [], 0
+    for i in range(len(op.outputs)):
+        count = _result_shape(op, i)[axis]
+        if not isinstance(count, int) or not isinstance(x.shape[axis], int) or count == 0:
+            raise RefusalError("it splits a dimension whose extent is not static")
+        results.append(op.build.through(x, views.slicing(x.shape, {axis: (start, 1, count)})))
+        start += count
+    return results

@@ -11,7 +11,14 @@ from onnxfuse.rewrites.lowering.operator import Operator, lowering
 __all__ = ["NORMALIZATIONS", "standardize"]
 
 NORMALIZATIONS = frozenset(
-    ("LayerNormalization", "RMSNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LpNormalization")
+    (
+        "LayerNormalization",
+        "RMSNormalization",
+        "InstanceNormalization",
+        "GroupNormalization",
+        "MeanVarianceNormalization",
+        "LpNormalization",
+    )
 )
 
 
@@ -73,6 +80,28 @@ def _instance_normalization(op: Operator) -> Sequence[Value]:
         raise RefusalError("its input has no spatial dimensions")
     y, _, _ = standardize(b, x, range(2, rank), op.float_attribute("epsilon", 1e-5))
     return [b("add", b("mul", y, b.along(op.value(1), 1, rank)), b.along(op.value(2), 1, rank))]
+
+
+@lowering("GroupNormalization")
+def _group_normalization(op: Operator) -> Sequence[Value]:
+    x, b = _input(op), op.build
+    rank, groups = len(x.shape), int(op.attribute("num_groups", 1))
+    channels = x.shape[1] if rank > 1 else 0
+    if (
+        rank < 3
+        or not isinstance(channels, int)
+        or channels % groups
+        or not all(isinstance(d, int) for d in x.shape[2:])
+    ):
+        raise RefusalError("its channels or spatial dimensions are not static")
+    split = (x.shape[0], groups, channels // groups, *x.shape[2:])
+    y, _, _ = standardize(b, b.reshape(x, split), range(2, rank + 1), op.float_attribute("epsilon", 1e-5))
+    scale, bias = op.value(1), op.value(2)
+    if op.opset < 21:  # one scale and bias a group
+        y = b("add", b("mul", y, b.along(scale, 1, rank + 1)), b.along(bias, 1, rank + 1))
+        return [b.reshape(y, x.shape)]
+    y = b.reshape(y, x.shape)
+    return [b("add", b("mul", y, b.along(scale, 1, rank)), b.along(bias, 1, rank))]
 
 
 @lowering("MeanVarianceNormalization")
