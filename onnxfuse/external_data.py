@@ -10,7 +10,16 @@ import onnx
 
 from onnxfuse.errors import ModelError
 
-__all__ = ["ExternalRange", "check_external", "external_range", "external_tensors", "read_external"]
+__all__ = [
+    "ExternalRange",
+    "check_external",
+    "external_range",
+    "external_tensors",
+    "read_external",
+    "with_small_values",
+]
+
+_SMALL_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -93,3 +102,23 @@ def check_external(tensor: onnx.TensorProto, path: Path) -> None:
         raise ModelError(f"the external data '{part.location}' of '{path}' is a link that leads out of its folder")
     if part.offset + (part.length or 0) > file.stat().st_size:
         raise ModelError(f"the external data '{part.location}' of '{path}' is too short (truncated?)")
+
+
+def with_small_values(model: onnx.ModelProto, base_dir: Path | None) -> onnx.ModelProto:
+    """The model with the small tensors of its external data (axes, shapes, an epsilon) in it, for analysis.
+
+    The model itself where there are none, or where the folder of the data is not known. Raises ModelError where they
+    cannot be read.
+    """
+    if base_dir is None or not any(True for _ in external_tensors(model)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for tensor in external_tensors(copy):
+        length = external_range(tensor).length
+        if length is not None and length <= _SMALL_BYTES:
+            data = read_external(tensor, base_dir)
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.raw_data = data
+    return copy

@@ -509,6 +509,18 @@ def test_graphsurgeon_graphs_become_models() -> None:
     assert data(from_graphsurgeon(graph)) == data(result)
 
 
+def test_graphsurgeon_graphs_keep_their_functions() -> None:
+    model = text("agraph (float[2] x) => (float[2] y) { y = local.F(x) }")
+    model.opset_import.append(helper.make_opsetid("local", 1))
+    function = helper.make_function(
+        "local", "F", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 21)]
+    )
+    model.functions.append(function)
+    result = from_graphsurgeon(gs.import_onnx(model))
+    onnx.checker.check_model(result, full_check=True)
+    np.testing.assert_array_equal(run(result, {"x": np.array([1, -2], np.float32)})[0], [-1, 2])
+
+
 def test_graphsurgeon_graphs_without_types_or_imports() -> None:
     x, y = gs.Variable("x", np.float32, [2]), gs.Variable("y", np.float32, [1])
     graph = gs.Graph(

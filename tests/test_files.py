@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse import files
 from onnxfuse.errors import ModelError
-from onnxfuse.external_data import external_tensors, read_external
+from onnxfuse.external_data import external_tensors, read_external, with_small_values
 from onnxfuse.files import load_model, save_model
 
 
@@ -161,6 +161,22 @@ def test_data_in_bodies_functions_attributes_and_training_is_found() -> None:
     attribute.sparse_tensor.values.CopyFrom(tensor)
     model.training_info.add().algorithm.initializer.append(tensor)
     assert len(list(external_tensors(model))) == 6
+
+
+def test_small_values_are_read_for_analysis_only(source: Path) -> None:
+    model = load_model(source).proto
+    tensor = model.graph.initializer.add()
+    tensor.CopyFrom(model.graph.initializer[0])
+    tensor.name, tensor.dims[0] = "small", 2
+    next(entry for entry in tensor.external_data if entry.key == "offset").value = "4"
+    next(entry for entry in tensor.external_data if entry.key == "length").value = "8"
+    before = model.SerializeToString()
+    result = with_small_values(model, source.parent)
+    assert numpy_helper.to_array(result.graph.initializer[2]).tolist() == [1, 2]
+    assert len(list(external_tensors(result))) == 2
+    assert model.SerializeToString() == before
+    assert with_small_values(model, None) is model
+    assert with_small_values(small_model(), source.parent).graph.initializer[0].raw_data
 
 
 def test_saving_elsewhere_copies_what_is_referenced(source: Path, tmp_path: Path) -> None:

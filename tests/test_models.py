@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import numpy_helper
+from onnx.external_data_helper import set_external_data
 
 import onnxfuse
 from models import fetch as fetching
@@ -86,6 +88,28 @@ def test_a_second_optimization_of_a_network_changes_nothing(network: str, export
     once = onnxfuse.optimize(onnx.load_model_from_string(networks.export(network, exporter)), target="cpu").model
     twice = onnxfuse.optimize(once, target="cpu").model
     assert twice.SerializeToString(deterministic=True) == once.SerializeToString(deterministic=True)
+
+
+def test_a_model_whose_every_weight_is_external_is_fused_and_keeps_its_data(tmp_path: Path) -> None:
+    model = onnx.load_model_from_string(networks.export("block", "dynamo"))
+    for folder in ("source", "out"):
+        (tmp_path / folder).mkdir()
+    source, out = tmp_path / "source" / "model.onnx", tmp_path / "out" / "model.onnx"
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:  # ONNX Runtime reads no axes and shapes from other files
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
+            set_external_data(tensor, "weights")
+    onnx.save_model(model, source)
+    result = onnxfuse.optimize(source, target="cpu")
+    assert any(fusion.op_type == "FusedRMSNorm" for fusion in result.report.fusions)  # epsilon and exponent were read
+    result.save(out)
+    assert (out.parent / "weights").read_bytes() == (source.parent / "weights").read_bytes()
+    (inputs,) = networks.example("block", 3)
+    options = ort.SessionOptions()
+    options.register_custom_ops_library(str(onnxfuse.library_path()))
+    session = ort.InferenceSession(out, options, providers=["CPUExecutionProvider"])
+    wanted = networks.module("block")(inputs).detach().numpy()
+    assert_close(session.run(None, {"input0": inputs.numpy()}), [wanted], 2e-6, "external data")
 
 
 @pytest.mark.network
