@@ -22,7 +22,7 @@ bool BodyWriter::uses_denominator(int i) const {
   Literal ignored;
   if (statement(divisor).op == Op::constant) return !exact_reciprocal(statement(divisor).literal, &ignored);
   if (stages_.scope[divisor] == Scope::once) return schedule_.lanes * schedule_.slots >= 4;
-  return stages_.scope[divisor] == Scope::lane && schedule_.slots >= 4;
+  return stages_.scope[divisor] == Scope::lane && schedule_.slots >= 4 && schedule_.lanes <= 4;  // it takes registers
 }
 
 std::string BodyWriter::operand(int i, Scope context) const {

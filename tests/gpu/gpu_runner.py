@@ -1,0 +1,161 @@
+"""Runs a program text as one fused node on ONNX Runtime's CUDA provider, over device memory of the test's own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+from cpu_runner import ulps
+from onnx import helper
+
+from onnxfuse.custom_ops.library import find_nvrtc, library_path
+from onnxfuse.custom_ops.parser import parse
+from onnxfuse.custom_ops.reference import evaluate
+from onnxfuse.custom_ops.types import to_numpy, to_onnx
+
+Array = npt.NDArray[Any]
+
+POISON = 0xFB  # in every byte of an output before the run: NaN in the float types
+GUARD = 256  # bytes behind each output that must stay as they are
+
+
+def model(text: str) -> onnx.ModelProto:
+    """A model whose only node computes the program; every extent is free."""
+    program = parse(text)
+    names = [f"x{i}" for i in range(len(program.inputs))]
+    outputs = [f"y{i}" for i in range(len(program.outputs))]
+    op_type = "FusedReduction" if "reduce_" in text else "FusedElementwise"
+    node = helper.make_node(op_type, names, outputs, domain="onnxfuse", program=text)
+
+    def infos(names: Sequence[str], tensors: Sequence[tuple[str, int]]) -> list[onnx.ValueInfoProto]:
+        return [
+            helper.make_tensor_value_info(name, to_onnx(type_), [None] * rank)
+            for name, (type_, rank) in zip(names, tensors, strict=True)
+        ]
+
+    graph = helper.make_graph([node], "g", infos(names, program.inputs), infos(outputs, program.outputs))
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("onnxfuse", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def new_session(text: str, **provider_options: str) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    nvrtc = find_nvrtc()
+    if nvrtc is not None:
+        options.add_session_config_entry("onnxfuse.nvrtc_path", str(nvrtc))
+    options.register_custom_ops_library(str(library_path()))
+    # Nothing may fall back to the CPU unseen.
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    return ort.InferenceSession(
+        model(text).SerializeToString(), options, providers=[("CUDAExecutionProvider", provider_options)]
+    )
+
+
+session = functools.lru_cache(maxsize=4)(new_session)
+
+
+class Tensor:
+    """Device memory with a tensor's elements `offset` bytes behind a 256-byte boundary."""
+
+    def __init__(self, shape: Sequence[int], type_: str, offset: int = 0, array: Array | None = None) -> None:
+        import torch
+
+        self.shape, self.type = tuple(shape), type_
+        self.size = int(np.prod(self.shape, dtype=np.int64)) * to_numpy(type_).itemsize
+        self.offset = offset
+        self.memory = torch.full((offset + self.size + GUARD,), POISON, dtype=torch.uint8, device="cuda")
+        if array is not None and self.size > 0:
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            self.memory[offset : offset + self.size] = torch.from_numpy(data).cuda()
+
+    @property
+    def pointer(self) -> int:
+        return int(self.memory.data_ptr()) + self.offset
+
+    def numpy(self) -> Array:
+        data: Array = self.memory.cpu().numpy()
+        guard = np.concatenate([data[: self.offset], data[self.offset + self.size :]])
+        assert (guard == POISON).all(), "the kernel wrote outside of its output"
+        return data[self.offset : self.offset + self.size].view(to_numpy(self.type)).reshape(self.shape)
+
+
+def bind(node: ort.InferenceSession, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> ort.IOBinding:
+    binding = node.io_binding()
+    for i, x in enumerate(inputs):
+        binding.bind_input(f"x{i}", "cuda", 0, to_onnx(x.type), list(x.shape), x.pointer)
+    for i, y in enumerate(outputs):
+        binding.bind_output(f"y{i}", "cuda", 0, to_onnx(y.type), list(y.shape), y.pointer)
+    return binding
+
+
+def run(text: str, *arrays: Array, offset: int = 0, shapes: Sequence[Sequence[int]] | None = None) -> list[Array]:
+    """The outputs of the program; all tensors lie `offset` bytes behind a boundary.
+
+    Args:
+        shapes: of the outputs, where the reference would take long to find them.
+    """
+    import torch
+
+    program = parse(text)
+    if shapes is None:
+        shapes = [x.shape for x in evaluate(program, arrays)]
+    inputs = [Tensor(x.shape, t, offset, x) for x, (t, _) in zip(arrays, program.inputs, strict=True)]
+    outputs = [Tensor(shape, t, offset) for shape, (t, _) in zip(shapes, program.outputs, strict=True)]
+    node = session(text)
+    torch.cuda.synchronize()
+    node.run_with_iobinding(bind(node, inputs, outputs))
+    torch.cuda.synchronize()
+    return [y.numpy() for y in outputs]
+
+
+def compare(text: str, actual: Sequence[Array], inputs: Sequence[Array], limit: float, floor: float) -> None:
+    """Compares with the program's evaluation in float64; see `check`."""
+    program = parse(text)
+    expected = evaluate(program, inputs, float64=True)
+    for i, (got, want, (type_, _)) in enumerate(zip(actual, expected, program.outputs, strict=True)):
+        if got.dtype.kind in "iub":
+            wrong = got != want
+            error = wrong.astype(np.float64)
+        else:
+            with np.errstate(all="ignore"):
+                close = np.abs(got.astype(np.float64) - want) <= floor
+            allowed = 1.0 if type_ in ("f16", "bf16") else limit
+            error = np.where(close, 0.0, ulps(got, want))
+            wrong = error > allowed
+        if wrong.any():
+            at = np.unravel_index(int(error.argmax()), error.shape)
+            where = [int(k) for k in at]
+            first = [int(k) for k in np.argwhere(wrong)[0]]
+            raise AssertionError(
+                f"output {i} ({type_}, shape {got.shape}): {int(wrong.sum())} wrong, first at {first}, "
+                f"worst at {where}: "
+                f"{got[at]!r} instead of {want[at]!r}, {float(error[at]):.3g} ulp"
+            )
+
+
+def check(text: str, *arrays: Array, limit: float = 8, floor: float = 0.0, offset: int = 0) -> list[Array]:
+    """Runs the program and compares with its evaluation in float64.
+
+    Args:
+        limit: units in the last place that f32 and f64 outputs may be off; 16-bit ones may be off by one unit, anything
+            else must be equal.
+        floor: absolute error that is allowed besides, for results that cancel.
+    """
+    actual = run(text, *arrays, offset=offset)
+    compare(text, actual, arrays, limit, floor)
+    return actual
+
+
+def random(shape: Sequence[int], type_: str, seed: int = 0, scale: float = 1.0) -> Array:
+    rng = np.random.default_rng(seed)
+    if type_ == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if type_[0] in "iu":
+        return rng.integers(0, 5, shape).astype(to_numpy(type_))
+    return (rng.standard_normal(shape) * scale).astype(to_numpy(type_))

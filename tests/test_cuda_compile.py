@@ -1,0 +1,91 @@
+"""The generated CUDA kernels compile with NVRTC, for every architecture and without spilling; no GPU is needed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import cuda_corpus
+import pytest
+
+from onnxfuse.custom_ops.library import find_nvrtc
+
+ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+# Bytes that may go to local memory around the calls of double-precision division.
+SPILL_LIMIT = 16
+
+
+@pytest.fixture(scope="session")
+def compiler(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tool onnxfuse-nvcompile, built once; ONNXFUSE_NVCOMPILE names one that is built already."""
+    if "ONNXFUSE_NVCOMPILE" in os.environ:
+        return Path(os.environ["ONNXFUSE_NVCOMPILE"])
+    if shutil.which("cmake") is None:
+        pytest.skip("needs cmake to build onnxfuse-nvcompile")
+    build = tmp_path_factory.mktemp("nvcompile")
+    for command in (
+        ["cmake", "-S", str(root), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release"],
+        ["cmake", "--build", str(build), "--target", "onnxfuse-nvcompile", "--parallel", "2"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return build / "onnxfuse-nvcompile"
+
+
+@pytest.fixture(scope="session")
+def nvrtc() -> str:
+    found = os.environ.get("ONNXFUSE_NVRTC") or find_nvrtc()
+    if not found:
+        pytest.skip('needs NVRTC: pip install "onnxfuse[cuda]" or nvidia-cuda-nvrtc')
+    return str(found)
+
+
+def compile_all(compiler: Path, nvrtc: str, cases: list[cuda_corpus.Case], architectures: tuple[int, ...]) -> None:
+    requests = "".join(case.request(architectures) for case in cases)
+    done = subprocess.run(
+        [str(compiler)],
+        input=requests,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"ONNXFUSE_NVRTC": nvrtc},
+    )
+    assert done.returncode == 0, done.stderr[:5000]
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert {(row[0], int(row[1])) for row in rows} == {(c.name, a) for c in cases for a in architectures}
+    spills = [row for row in rows if int(row[5]) > SPILL_LIMIT]
+    largest = max(rows, key=lambda row: int(row[3]))
+    print(f"{len(rows)} kernels, at most {largest[3]} registers ({largest[0]} on sm_{largest[1]})")
+    assert not spills, f"spilling kernels (name, architecture, function, registers, stack, spills): {spills}"
+
+
+def batches(cases: Iterator[cuda_corpus.Case], size: int) -> list[list[cuda_corpus.Case]]:
+    listed = list(cases)
+    return [listed[k : k + size] for k in range(0, len(listed), size)]
+
+
+def first_and_last(batch: list[cuda_corpus.Case]) -> str:
+    return f"{batch[0].name}..{batch[-1].name}"
+
+
+@pytest.mark.parametrize("batch", batches(cuda_corpus.primitives(), 60), ids=first_and_last)
+def test_primitives(compiler: Path, nvrtc: str, batch: list[cuda_corpus.Case]) -> None:
+    compile_all(compiler, nvrtc, batch, (90,))
+
+
+@pytest.mark.parametrize("batch", batches(cuda_corpus.reductions(), 60), ids=first_and_last)
+def test_reductions(compiler: Path, nvrtc: str, batch: list[cuda_corpus.Case]) -> None:
+    compile_all(compiler, nvrtc, batch, (90,))
+
+
+@pytest.mark.parametrize("batch", batches(cuda_corpus.schedules(), 40), ids=first_and_last)
+def test_schedules(compiler: Path, nvrtc: str, batch: list[cuda_corpus.Case]) -> None:
+    compile_all(compiler, nvrtc, batch, (90,))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_architectures(compiler: Path, nvrtc: str, architecture: int) -> None:
+    compile_all(compiler, nvrtc, list(cuda_corpus.small()), (architecture,))
