@@ -45,18 +45,19 @@ bool is_empty(const Shape& shape) { return std::find(shape.begin(), shape.end(),
 // The last few sets of input shapes and what they were bound to.
 class BindingCache {
  public:
-  std::shared_ptr<const BoundProgram> get(const Program& program, const std::vector<Shape>& shapes) {
+  // extents: those of all inputs' dimensions, one input after the other.
+  std::shared_ptr<const BoundProgram> get(const Program& program, const std::vector<int64_t>& extents) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       for (const Entry& entry : entries_)
-        if (entry.shapes == shapes) return entry.bound;
+        if (entry.extents == extents) return entry.bound;
     }
-    auto bound = std::make_shared<const BoundProgram>(bind(program, shapes));
+    auto bound = std::make_shared<const BoundProgram>(onnxfuse::bind(program, shapes(program, extents)));
     const std::lock_guard<std::mutex> lock(mutex_);
     if (entries_.size() < kEntries) {
-      entries_.push_back({shapes, bound});
+      entries_.push_back({extents, bound});
     } else {
-      entries_[next_++ % kEntries] = {shapes, bound};
+      entries_[next_++ % kEntries] = {extents, bound};
     }
     return bound;
   }
@@ -64,9 +65,20 @@ class BindingCache {
  private:
   static constexpr size_t kEntries = 8;
   struct Entry {
-    std::vector<Shape> shapes;
+    std::vector<int64_t> extents;
     std::shared_ptr<const BoundProgram> bound;
   };
+
+  static std::vector<Shape> shapes(const Program& program, const std::vector<int64_t>& extents) {
+    std::vector<Shape> result;
+    auto next = extents.begin();
+    for (const TensorInfo& input : program.inputs) {
+      result.emplace_back(next, next + input.rank);
+      next += input.rank;
+    }
+    return result;
+  }
+
   std::mutex mutex_;
   std::vector<Entry> entries_;
   size_t next_ = 0;
@@ -80,6 +92,7 @@ struct NodeKernel::State {
   std::shared_ptr<const Program> program;
   std::vector<Type> input_types;
   std::vector<Type> output_types;
+  size_t dimensions = 0;  // of all inputs
   DeviceMemory memory;
   std::unique_ptr<Engine> engine;
   BindingCache bindings;
@@ -93,6 +106,7 @@ struct NodeKernel::State {
     size_t outputs = 0;
     api.check(api.KernelInfo_GetInputCount(info, &inputs));
     api.check(api.KernelInfo_GetOutputCount(info, &outputs));
+    for (const TensorInfo& input : program->inputs) dimensions += static_cast<size_t>(input.rank);
     std::vector<SymbolicShape> shapes;
     for (size_t i = 0; i < inputs; ++i) {
       OrtTypeInfo* type = nullptr;
@@ -128,9 +142,10 @@ struct NodeKernel::State {
 
   void compute(OrtKernelContext* context) {
     std::vector<TensorRef> inputs(input_types.size());
-    std::vector<Shape> shapes(input_types.size());
-    for (size_t i = 0; i < inputs.size(); ++i) read_input(context, i, &inputs[i], &shapes[i]);
-    const std::shared_ptr<const BoundProgram> bound = bindings.get(*program, shapes);
+    std::vector<int64_t> extents;
+    extents.reserve(dimensions);
+    for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = read_input(context, i, &extents);
+    const std::shared_ptr<const BoundProgram> bound = bindings.get(*program, extents);
     std::vector<TensorRef> outputs(output_types.size());
     for (size_t i = 0; i < outputs.size(); ++i) outputs[i] = allocate(context, i, bound->output_shapes[i]);
     if (std::all_of(bound->output_shapes.begin(), bound->output_shapes.end(), is_empty)) return;
@@ -139,7 +154,7 @@ struct NodeKernel::State {
   }
 
  private:
-  void read_input(OrtKernelContext* context, size_t i, TensorRef* tensor, Shape* shape) const {
+  TensorRef read_input(OrtKernelContext* context, size_t i, std::vector<int64_t>* extents) const {
     const OrtValue* value = nullptr;
     api.check(api.KernelContext_GetInput(context, i, &value));
     if (value == nullptr) throw ProgramError(tensor_name("input", i) + " is missing");
@@ -153,11 +168,16 @@ struct NodeKernel::State {
       throw ProgramError(tensor_name("input", i) + " is not " + type_name(input_types[i]) + ", as the session decided");
     size_t rank = 0;
     api.check(api.GetDimensionsCount(info, &rank));
-    shape->resize(rank);
-    api.check(api.GetDimensions(info, shape->data(), rank));
+    if (rank != static_cast<size_t>(program->inputs[i].rank))
+      throw ProgramError(tensor_name("input", i) + " has rank " + std::to_string(rank) +
+                         "; the program reads it with rank " + std::to_string(program->inputs[i].rank));
+    extents->resize(extents->size() + rank);
+    api.check(api.GetDimensions(info, extents->data() + extents->size() - rank, rank));
+    TensorRef tensor;
     // GetTensorData came with a later version than 18; the engines only read their inputs.
-    api.check(api.GetTensorMutableData(const_cast<OrtValue*>(value), &tensor->data));
-    tensor->type = input_types[i];
+    api.check(api.GetTensorMutableData(const_cast<OrtValue*>(value), &tensor.data));
+    tensor.type = input_types[i];
+    return tensor;
   }
 
   TensorRef allocate(OrtKernelContext* context, size_t i, const Shape& shape) const {
