@@ -82,11 +82,12 @@ static void trig_loop(void* out, const void* a, const void*, const void*, size_t
   }
 }
 
-#define ONNXFUSE_VALUE_TYPES(X)                                                                                  \
-  X(f32, float)                                                                                                  \
-  X(f64, double)                                                                                                 \
-  X(i8, int8_t) X(i16, int16_t) X(i32, int32_t) X(i64, int64_t) X(u8, uint8_t) X(u16, uint16_t) X(u32, uint32_t) \
-      X(u64, uint64_t) X(boolean, bool)
+#define ONNXFUSE_VALUE_TYPES(X)                                                                                     \
+  X(f32, float)                                                                                                     \
+  X(f64, double)                                                                                                    \
+  X(i8, int8_t)                                                                                                     \
+  X(i16, int16_t) X(i32, int32_t) X(i64, int64_t) X(u8, uint8_t) X(u16, uint16_t) X(u32, uint32_t) X(u64, uint64_t) \
+      X(boolean, bool)
 
 // The types that have loops with scalar operands; other types have them copied out into a tile.
 template <class T>
@@ -134,6 +135,26 @@ static TileFn find_primitive(Op op, Type type, unsigned scalars) {
     default:
       return nullptr;
   }
+}
+
+template <unsigned scalars>
+static void multiply_add_loop(void* out, const void* a, const void* b, const void* c, size_t n) {
+  auto* po = static_cast<float*>(out);
+  auto* pa = static_cast<const float*>(a);
+  auto* pb = static_cast<const float*>(b);
+  auto* pc = static_cast<const float*>(c);
+  [[maybe_unused]] const float b0 = scalars & 2 ? *pb : 0;
+  [[maybe_unused]] const float c0 = scalars & 4 ? *pc : 0;
+  ONNXFUSE_VECTORIZE
+  for (size_t i = 0; i < n; ++i) po[i] = pa[i] * (scalars & 2 ? b0 : pb[i]) + (scalars & 4 ? c0 : pc[i]);
+}
+
+static TileFn find_multiply_add(unsigned scalars) {
+  return scalars == 0   ? multiply_add_loop<0>
+         : scalars == 2 ? multiply_add_loop<2>
+         : scalars == 4 ? multiply_add_loop<4>
+         : scalars == 6 ? multiply_add_loop<6>
+                        : nullptr;
 }
 
 template <class To, class From>

@@ -106,7 +106,7 @@ class Task {
   }
 
   void run(int64_t first, int64_t last) {
-    const int64_t blocks = layout_.column ? layout_.blocks : 1;
+    const int64_t blocks = layout_.item_is_point() ? 1 : layout_.blocks;
     grid_.seek(layout_.grid, first / blocks);
     int64_t block = first % blocks;
     for (int64_t i = first; i < last; ++i) {
@@ -123,7 +123,7 @@ class Task {
     const size_t dims = layout_.grid.size();
     for (size_t i = 0; i < plan_.addresses.size(); ++i) {
       const Address& a = plan_.addresses[i];
-      int64_t offset = a.offset + (layout_.column ? block * a.block : 0);
+      int64_t offset = a.offset + block * a.block;
       for (size_t d = 0; d < dims; ++d) offset += grid_.index[d] * a.grid[d];
       const size_t tensor = static_cast<size_t>(a.tensor);
       char* base = a.base == Address::Base::input    ? static_cast<char*>(inputs_[tensor].data)
@@ -135,12 +135,12 @@ class Task {
 
   void item(int64_t block) {
     place(block);
-    if (layout_.column) set_block(block);
+    if (!layout_.item_is_point()) set_block(block);
     loop_.nonzero = 0;
     for (size_t p = 0; p < plan_.passes.size(); ++p) {
       execute(plan_.item_code[p]);
       pass(plan_.passes[p]);
-      block_ = layout_.column ? block : 0;
+      block_ = block;
       loop_.nonzero = 0;
     }
     execute(plan_.item_code.back());
@@ -153,12 +153,12 @@ class Task {
 
   void pass(const Pass& pass) {
     if (layout_.reduced_points == 0) return;
-    const int64_t blocks = layout_.column ? 1 : layout_.blocks;
+    const int64_t blocks = layout_.item_is_point() ? layout_.blocks : 1;
     loop_ = Odometer();
     for (int64_t l = 0;;) {
       execute(pass.loop_code);
       for (int64_t b = 0; b < blocks; ++b) {
-        if (!layout_.column) {
+        if (layout_.item_is_point()) {
           set_block(b);
           if (b > 0)
             for (uint16_t i : pass.moving) reg_[plan_.addresses[i].reg] += plan_.addresses[i].block;
@@ -178,20 +178,28 @@ class Task {
   }
 
   void execute(const Code& code) {
-    const size_t tile = static_cast<size_t>(rows_ * layout_.inner);
     for (const Instruction& i : code) {
       if (i.guarded && ((i.guard_grid & grid_.nonzero) != 0 || (i.guard_loop & loop_.nonzero) != 0 ||
                         (i.guard_block && block_ != 0)))
         continue;
       switch (i.count) {
         case Instruction::Count::one:
-          i.fn(reg_[i.out], reg_[i.a], reg_[i.b], reg_[i.c], 1);
+          call(i, 1);
+          break;
+        case Instruction::Count::rows:
+          call(i, static_cast<size_t>(rows_));
+          break;
+        case Instruction::Count::inner:
+          call(i, static_cast<size_t>(layout_.inner));
           break;
         case Instruction::Count::tile:
-          i.fn(reg_[i.out], reg_[i.a], reg_[i.b], reg_[i.c], tile);
+          call(i, static_cast<size_t>(rows_ * layout_.inner));
           break;
         case Instruction::Count::capacity:
-          i.fn(reg_[i.out], reg_[i.a], reg_[i.b], reg_[i.c], layout_.capacity());
+          call(i, layout_.capacity());
+          break;
+        case Instruction::Count::steps:
+          call_in_steps(i);
           break;
         case Instruction::Count::pattern: {
           const CopyPattern& p = plan_.patterns[i.pattern];
@@ -199,6 +207,20 @@ class Task {
           break;
         }
       }
+    }
+  }
+
+  void call(const Instruction& i, size_t n) { i.fn(reg_[i.out], reg_[i.a], reg_[i.b], reg_[i.c], n); }
+
+  void call_in_steps(const Instruction& i) {
+    char *out = reg_[i.out], *a = reg_[i.a], *b = reg_[i.b], *c = reg_[i.c];
+    const size_t n = static_cast<size_t>(layout_.inner);
+    for (int64_t r = 0; r < rows_; ++r) {
+      i.fn(out, a, b, c, n);
+      out += i.step_out;
+      a += i.step_a;
+      b += i.step_b;
+      c += i.step_c;
     }
   }
 

@@ -63,6 +63,17 @@ void choose_tile(Layout& layout, std::vector<Dim>& dims, int64_t limit) {
   }
 }
 
+// The last dimension that is not reduced, in blocks, and all reduced ones.
+void take_rows(Layout& layout, std::vector<Dim>& kept, const std::vector<Dim>& reduced) {
+  layout.tile.push_back(kept.empty() ? Dim() : kept.back());
+  if (!kept.empty()) kept.pop_back();
+  layout.tile.insert(layout.tile.end(), reduced.begin(), reduced.end());
+  layout.tile_extent = layout.tile[0].extent;
+  layout.inner = layout.reduced_points;
+  layout.block = std::min(layout.tile_extent, std::max<int64_t>(1, 2 * kTile / layout.inner));
+  layout.blocks = (layout.tile_extent + layout.block - 1) / layout.block;
+}
+
 int64_t product(const std::vector<Dim>& dims) {
   int64_t points = 1;
   for (const Dim& d : dims) points *= d.extent;
@@ -81,14 +92,18 @@ Layout make_layout(const Kernel& kernel, const BoundKernel& bound) {
   }
   layout.reduced_points = product(reduced);
   const bool reduces = kernel.space.reduced > 0;
-  layout.column = !reduces || reduced.empty() || layout.reduced_points < 16 || inner >= 16;
-  if (layout.column) {
+  if (!reduces || reduced.empty() || layout.reduced_points < 16 || inner >= 16) {
+    layout.schedule = Schedule::column;
     int64_t limit = kTile;
     if (!reduced.empty() && layout.reduced_points > 0)
       limit = std::clamp<int64_t>(kColumnBytes / 4 / layout.reduced_points / 64 * 64, 64, kTile);
     choose_tile(layout, kept, limit);
     layout.loop = reduced;
+  } else if (layout.reduced_points <= kTile) {
+    layout.schedule = Schedule::whole;
+    take_rows(layout, kept, reduced);
   } else {
+    layout.schedule = Schedule::row;
     choose_tile(layout, reduced, kTile);
     layout.loop = reduced;
   }

@@ -4,9 +4,10 @@
 // with item code before each and after the last; a pass repeats its loop code for each point of the loop and, within,
 // its tile code for each block of the tile. A tile is a run of points that the instructions treat as one vector.
 //
-//   row schedule     an item is a point of the outer dimensions, a pass goes over the reduced ones tile by tile
-//   column schedule  an item is a tile of dimensions that are not reduced, a pass goes over the reduced ones point by
-//                    point; without reductions there is no pass
+//   column  an item is a tile of dimensions that are not reduced, a pass goes over the reduced ones point by point;
+//           without reductions there is no pass
+//   row     an item is a point of the dimensions that are not reduced, a pass goes over the reduced ones tile by tile
+//   whole   for short rows: an item is a tile of a few whole rows, and there is no pass
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,10 @@ struct Dim {
   bool reduced = false;
 };
 
+enum class Schedule : uint8_t { column, row, whole };
+
 struct Layout {
-  bool column = true;
+  Schedule schedule = Schedule::column;
   std::vector<Dim> grid, loop;
   std::vector<Dim> tile;  // the first is cut into blocks, the others are whole
   int64_t grid_points = 1, loop_points = 1;
@@ -36,6 +39,7 @@ struct Layout {
   int64_t blocks = 1;
   int64_t reduced_points = 1;
 
+  bool item_is_point() const { return schedule == Schedule::row; }  // else a block of the tile
   size_t capacity() const { return static_cast<size_t>(block * inner); }
 };
 
@@ -64,14 +68,17 @@ struct CopyPattern {
 };
 
 struct Instruction {
-  enum class Count : uint8_t { one, tile, capacity, pattern };
+  // How many elements fn takes: one; the indices of a block; the points of the inner tile dimensions; both; the same of
+  // a whole block. steps: inner points, once for each index of a block, each time farther by the steps.
+  enum class Count : uint8_t { one, rows, inner, tile, capacity, steps, pattern };
   TileFn fn = nullptr;
   uint16_t out = 0, a = 0, b = 0, c = 0;
   Count count = Count::one;
   bool guarded = false;  // runs only where the indices named below are 0
   bool guard_block = false;
   uint16_t pattern = 0;
-  uint32_t guard_grid = 0, guard_loop = 0;  // sets of positions in Layout::grid and loop
+  uint32_t guard_grid = 0, guard_loop = 0;                    // sets of positions in Layout::grid and loop
+  uint32_t step_out = 0, step_a = 0, step_b = 0, step_c = 0;  // in bytes
 };
 using Code = std::vector<Instruction>;
 
@@ -95,7 +102,6 @@ struct KernelPlan {
   Code task_code;
   std::vector<Code> item_code;  // one more than passes
   std::vector<Pass> passes;
-  std::vector<Instruction> merges;  // for each reduction: fn joins accumulator a into out
   size_t arena_bytes = 0;
   int64_t items = 0;
   double item_cost = 0;  // about nanoseconds

@@ -73,43 +73,96 @@ static void init_loop(void* out, const void*, const void*, const void*, size_t n
   for (size_t i = 0; i < n; ++i) po[i] = R::template identity<A>();
 }
 
-// Joins n elements in an order that depends on n only: kLanes running values, then in halves.
-static constexpr size_t kLanes = 128;
+// Joins all of the values into the first.
+template <class R, class A, size_t width>
+static inline void halve(Stored<A>* values) {
+  if constexpr (width > 1) {
+    for (size_t j = 0; j < width / 2; ++j) values[j] = R::join(load<A>(values + j), load<A>(values + j + width / 2));
+    halve<R, A, width / 2>(values);
+  }
+}
 
-template <class R, class A, class T>
-static inline A fold(const Stored<T>* a, size_t n) {
-  Stored<A> lanes[kLanes];
-  size_t width = n < kLanes ? n : kLanes;
-  if (width == 0) return R::template identity<A>();
-  for (size_t j = 0; j < width; ++j) lanes[j] = static_cast<A>(load<T>(a + j));
-  size_t i = width;
-  for (; i + kLanes <= n; i += kLanes) {
+// Joins get(0) ... get(n - 1) in an order that depends on n only: kLanes running values, then in halves.
+template <class A>
+inline constexpr size_t kLanes = 256 / sizeof(A);
+
+template <class R, class A, class Get>
+static inline A fold(size_t n, const Get& get) {
+  constexpr size_t lanes = kLanes<A>;
+  Stored<A> running[lanes];
+  if (n < lanes) {
+    for (size_t j = 0; j < lanes; ++j) running[j] = R::template identity<A>();
+    for (size_t j = 0; j < n; ++j) running[j] = get(j);
+  } else {
     ONNXFUSE_VECTORIZE
-    for (size_t j = 0; j < kLanes; ++j) lanes[j] = R::join(load<A>(lanes + j), static_cast<A>(load<T>(a + i + j)));
+    for (size_t j = 0; j < lanes; ++j) running[j] = get(j);
+    size_t i = lanes;
+    for (; i + lanes <= n; i += lanes) {
+      ONNXFUSE_VECTORIZE
+      for (size_t j = 0; j < lanes; ++j) running[j] = R::join(load<A>(running + j), get(i + j));
+    }
+    for (size_t j = 0; i + j < n; ++j) running[j] = R::join(load<A>(running + j), get(i + j));
   }
-  for (size_t j = 0; i + j < n; ++j) lanes[j] = R::join(load<A>(lanes + j), static_cast<A>(load<T>(a + i + j)));
-  while (width > 1) {
-    const size_t half = width / 2;
-    width -= half;
-    ONNXFUSE_VECTORIZE
-    for (size_t j = 0; j < half; ++j) lanes[j] = R::join(load<A>(lanes + j), load<A>(lanes + j + width));
-  }
-  return load<A>(lanes);
+  halve<R, A, lanes>(running);
+  return load<A>(running);
+}
+
+// The sum of get(i), each a float: in float, for n is a tile's; in double where that overflows.
+template <class Get>
+static inline double sum_floats(size_t n, const Get& get) {
+  const double s = fold<Sum, float>(n, get);
+  if (__builtin_fabs(s) < 3e38) return s;
+  return fold<Sum, double>(n, [&](size_t i) { return static_cast<double>(get(i)); });
+}
+
+template <class R, class T>
+static inline Accumulator<R, T> fold_row(const void* a, size_t n) {
+  using A = Accumulator<R, T>;
+  auto* pa = static_cast<const Stored<T>*>(a);
+  if constexpr (is_same<R, Sum> && is_same<T, float>)
+    return sum_floats(n, [=](size_t i) { return pa[i]; });
+  else
+    return fold<R, A>(n, [=](size_t i) { return static_cast<A>(load<T>(pa + i)); });
+}
+
+static inline double fold_products(const void* a, const void* b, size_t n) {
+  auto* pa = static_cast<const float*>(a);
+  auto* pb = static_cast<const float*>(b);
+  return sum_floats(n, [=](size_t i) { return pa[i] * pb[i]; });
 }
 
 template <class R, class T>
 static void row_loop(void* out, const void* a, const void*, const void*, size_t n) {
   using A = Accumulator<R, T>;
   auto* po = static_cast<Stored<A>*>(out);
-  auto* pa = static_cast<const Stored<T>*>(a);
-  if constexpr (is_same<R, Sum> && is_same<T, float>) {
-    // In float within the tile, which is short; again in double where that overflows.
-    double s = fold<R, float, float>(pa, n);
-    if (!(__builtin_fabs(s) < 3e38)) s = fold<R, double, float>(pa, n);
-    *po += s;
-  } else {
-    *po = R::join(load<A>(po), fold<R, A, T>(pa, n));
-  }
+  *po = R::join(load<A>(po), fold_row<R, T>(a, n));
+}
+
+static void products_row_loop(void* out, const void* a, const void* b, const void*, size_t n) {
+  *static_cast<double*>(out) += fold_products(a, b, n);
+}
+
+template <class A, class T, bool mean>
+static inline T finish(A a, int64_t count) {
+  if constexpr (!mean)
+    return static_cast<T>(a);
+  else if constexpr (is_floating<T>)
+    return static_cast<T>(a / static_cast<A>(count));
+  else if constexpr (is_signed<T>)
+    return count == 0 ? static_cast<T>(0) : static_cast<T>(static_cast<int64_t>(a) / count);
+  else
+    return count == 0 ? static_cast<T>(0) : static_cast<T>(static_cast<uint64_t>(a) / static_cast<uint64_t>(count));
+}
+
+template <class R, class T, bool mean>
+static void whole_loop(void* out, const void* a, const void*, const void*, size_t n) {
+  using A = Accumulator<R, T>;
+  *static_cast<Stored<T>*>(out) = finish<A, T, mean>(fold_row<R, T>(a, n), static_cast<int64_t>(n));
+}
+
+template <bool mean>
+static void products_whole_loop(void* out, const void* a, const void* b, const void*, size_t n) {
+  *static_cast<float*>(out) = finish<double, float, mean>(fold_products(a, b, n), static_cast<int64_t>(n));
 }
 
 template <class R, class A, class T>
@@ -121,29 +174,25 @@ static void column_loop(void* out, const void* a, const void*, const void*, size
 }
 
 template <class A, class T, bool mean>
-static void finish_loop(void* out, const void* a, [[maybe_unused]] const void* b, const void*, size_t n) {
+static void finish_loop(void* out, const void* a, const void* b, const void*, size_t n) {
   auto* po = static_cast<Stored<T>*>(out);
   auto* pa = static_cast<const Stored<A>*>(a);
-  if constexpr (mean) {
-    const int64_t count = *static_cast<const int64_t*>(b);
-    for (size_t i = 0; i < n; ++i) {
-      if constexpr (is_floating<T>)
-        po[i] = static_cast<T>(pa[i] / static_cast<A>(count));
-      else if constexpr (is_signed<T>)
-        po[i] = count == 0 ? 0 : static_cast<T>(static_cast<int64_t>(pa[i]) / count);
-      else
-        po[i] = count == 0 ? 0 : static_cast<T>(static_cast<uint64_t>(pa[i]) / static_cast<uint64_t>(count));
-    }
-  } else {
-    ONNXFUSE_VECTORIZE
-    for (size_t i = 0; i < n; ++i) po[i] = static_cast<T>(load<A>(pa + i));
-  }
+  const int64_t count = *static_cast<const int64_t*>(b);
+  ONNXFUSE_VECTORIZE
+  for (size_t i = 0; i < n; ++i) po[i] = finish<A, T, mean>(load<A>(pa + i), count);
 }
 
 template <class R, class T, bool mean>
 static ReductionFns reduction_of() {
   using A = Accumulator<R, T>;
-  return {init_loop<R, A>, row_loop<R, T>, column_loop<R, A, T>, column_loop<R, A, A>, finish_loop<A, T, mean>};
+  ReductionFns fns = {
+      init_loop<R, A>, row_loop<R, T>, column_loop<R, A, T>, finish_loop<A, T, mean>, whole_loop<R, T, mean>,
+      nullptr,         nullptr};
+  if constexpr (is_same<R, Sum> && is_same<T, float>) {
+    fns.row_of_products = products_row_loop;
+    fns.whole_of_products = products_whole_loop<mean>;
+  }
+  return fns;
 }
 
 template <class R, bool mean>

@@ -16,8 +16,11 @@ struct ReductionFns {
   TileFn init;    // out: n accumulators, set to the identity
   TileFn row;     // out: one accumulator, takes in n elements of a
   TileFn column;  // out: n accumulators, each takes in its element of a
-  TileFn merge;   // out: n accumulators, each takes in accumulator a[i]
   TileFn finish;  // out: n results of accumulators a; b: int64_t, the number of elements reduced
+  TileFn whole;   // out: the result of n elements of a
+  // row and whole for the products a[i] * b[i]; nullptr where there is no such loop
+  TileFn row_of_products;
+  TileFn whole_of_products;
 };
 
 struct TileKernels {
@@ -25,6 +28,8 @@ struct TileKernels {
   // operand i is one element, the same for all. nullptr where there is no loop for these scalars; there is always one
   // for 0.
   TileFn (*primitive)(Op op, Type type, unsigned scalars);
+  // f32: out[i] = a[i] * b[i] + c[i], with scalars as above; never nullptr where bit 0 is not set.
+  TileFn (*multiply_add)(unsigned scalars);
   TileFn (*cast)(Type from, Type to);  // between types of values
   TileFn (*load)(Type storage);        // f16 or bf16 to f32
   TileFn (*store)(Type storage);       // f32 to f16 or bf16

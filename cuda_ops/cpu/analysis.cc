@@ -1,0 +1,191 @@
+#include "analysis.h"
+
+#include <algorithm>
+
+#include "table.h"
+
+namespace onnxfuse::cpu {
+namespace {
+
+// The dimensions along which an access moves.
+uint32_t moving_dims(const BoundKernel& bound, const Access& access) {
+  uint32_t dims = 0;
+  for (size_t d = 0; d < access.strides.size(); ++d)
+    if (access.strides[d] != 0 && bound.extents[d] != 1) dims |= 1u << d;
+  return dims;
+}
+
+}  // namespace
+
+Analysis::Analysis(const Kernel& kernel, const BoundKernel& bound, const Layout& layout,
+                   const std::vector<Type>& output_types, bool keep)
+    : kernel_(kernel), bound_(bound), layout_(layout), output_types_(output_types), keep_(keep) {
+  for (const Dim& d : layout.grid) grid_mask_ |= d.mask;
+  for (const Dim& d : layout.loop) loop_mask_ |= d.mask;
+  for (const Dim& d : layout.tile) tile_mask_ |= d.mask;
+  if (!layout.tile.empty()) row_mask_ = layout.tile[0].mask;
+  inner_mask_ = tile_mask_ & ~row_mask_;
+  classify();
+  find_needed();
+  for (size_t i = 0; i < kernel.outputs.size(); ++i) stores_.push_back(make_store(kernel.outputs[i], bound.outputs[i]));
+  absorb_products();
+  plan_passes();
+}
+
+Scope Analysis::scope_of(uint32_t deps) const {
+  if (deps & loop_mask_) return deps & tile_mask_ ? Scope::tile : Scope::loop;
+  if (deps & tile_mask_) return layout_.item_is_point() ? Scope::tile : Scope::item;
+  return deps & grid_mask_ ? Scope::item : Scope::task;
+}
+
+Form Analysis::form_of(uint32_t deps) const {
+  if (layout_.schedule != Schedule::whole) return deps & tile_mask_ ? kFull : kScalar;
+  return static_cast<Form>((deps & row_mask_ ? kRows : 0u) | (deps & inner_mask_ ? kInner : 0u));
+}
+
+void Analysis::classify() {
+  values_.resize(kernel_.statements.size());
+  for (int v = 0; v < count(); ++v) {
+    const Statement& s = statement(v);
+    Value& x = at(v);
+    Scope least = Scope::task;
+    if (s.op == Op::input) {
+      x.deps = moving_dims(bound_, bound_.inputs[static_cast<size_t>(v)]);
+      least = Scope::item;
+    }
+    for (int i = 0; i < s.operand_count; ++i) {
+      const Value& operand = value(s.operands[i]);
+      x.deps |= operand.deps;
+      x.stage = std::max(x.stage, operand.stage);
+      if (!is_reduction(s.op)) least = std::max(least, operand.scope);
+    }
+    if (is_reduction(s.op)) {
+      x.deps &= ~kernel_.space.reduced_mask();
+      if (layout_.schedule != Schedule::whole) ++x.stage;
+      least = Scope::item;
+    }
+    x.form = form_of(x.deps);
+    x.scope = std::max(least, scope_of(x.deps));
+    if (x.scope == Scope::loop && x.form != kScalar) x.scope = Scope::tile;
+  }
+}
+
+void Analysis::find_needed() {
+  for (const Output& o : kernel_.outputs) {
+    at(o.value).needed = true;
+    ++at(o.value).readers;
+  }
+  for (int v = count() - 1; v >= 0; --v) {
+    if (!value(v).needed) continue;
+    for (int i = 0; i < statement(v).operand_count; ++i) {
+      at(statement(v).operands[i]).needed = true;
+      ++at(statement(v).operands[i]).readers;
+    }
+  }
+}
+
+Store Analysis::make_store(const Output& output, const Access& access) const {
+  Store s;
+  s.output = &output;
+  s.access = &access;
+  s.v = output.value;
+  s.actual = output_types_[static_cast<size_t>(output.tensor)];
+  s.converts = is_16bit_float(s.actual);
+  s.rounds = is_16bit_float(output.storage) && !s.converts;
+  const uint32_t dims = moving_dims(bound_, access);
+  const auto lacks = [&](const Dim& d) { return (dims & d.mask) == 0; };
+  s.form = form_of(dims);
+  s.scope = std::max({value(s.v).scope, scope_of(dims), Scope::item});
+  if (s.scope == Scope::loop && s.form != kScalar) s.scope = Scope::tile;
+  for (size_t d = 0; d < layout_.grid.size(); ++d)
+    if (lacks(layout_.grid[d])) s.guard_grid |= 1u << d;
+  if (in_pass(s.scope))
+    for (size_t d = 0; d < layout_.loop.size(); ++d)
+      if (lacks(layout_.loop[d])) s.guard_loop |= 1u << d;
+  if (!layout_.tile.empty() && layout_.blocks > 1 && lacks(layout_.tile[0]))
+    s.guard_block = !layout_.item_is_point() || s.scope == Scope::tile;
+  s.contiguous = s.form != kScalar && natural(access, s.form);
+  return s;
+}
+
+bool Analysis::natural(const Access& access, Form form) const {
+  int64_t expected = 1;
+  for (size_t d = layout_.tile.size(); d-- > 0;) {
+    const Dim& dim = layout_.tile[d];
+    if (dim.extent == 1 || (form & (d == 0 ? kRows : kInner)) == 0) continue;
+    if (access.strides[static_cast<size_t>(dim.innermost)] != expected) return false;
+    expected *= dim.extent;
+  }
+  return true;
+}
+
+bool Analysis::is_direct(const Store& s) const {
+  const Value& x = value(s.v);
+  return s.contiguous && !s.rounds && !s.converts && !s.guarded() && x.form == s.form && x.scope == s.scope &&
+         statement(s.v).op != Op::input;
+}
+
+int Analysis::direct_store(int v) const {
+  for (size_t i = 0; i < stores_.size(); ++i)
+    if (stores_[i].v == v && is_direct(stores_[i])) return static_cast<int>(i);
+  return -1;
+}
+
+bool Analysis::accumulates(int v, int pass) const {
+  return value(v).needed && is_reduction(statement(v).op) && value(v).stage == pass + 1;
+}
+
+// Sums of products need not store the products: reductions with a dot product, additions with a fused multiply-add.
+void Analysis::absorb_products() {
+  for (int v = 0; v < count(); ++v) {
+    const Statement& s = statement(v);
+    const bool reduces = s.op == Op::op_reduce_sum || s.op == Op::op_reduce_mean;
+    if (!value(v).needed || s.type != Type::f32 || (s.op != Op::op_add && !reduces)) continue;
+    if (reduces && layout_.schedule == Schedule::column) continue;
+    for (int i = 0; i < s.operand_count; ++i) {
+      const int product = s.operands[i];
+      const Statement& p = statement(product);
+      const Value& x = value(product);
+      if (p.op != Op::op_mul || x.readers != 1 || x.form != kFull) continue;
+      const bool full = value(p.operands[0]).form == kFull && value(p.operands[1]).form == kFull;
+      const bool same = x.scope == value(v).scope && x.form == value(v).form && x.stage == value(v).stage;
+      if (!(reduces ? full : same)) continue;
+      at(product).absorbed = true;
+      break;  // of two products, one
+    }
+  }
+}
+
+// Whether a later pass had better load the value again.
+bool Analysis::is_cheap(int v) const {
+  return statement(v).op == Op::input && natural(bound_.inputs[static_cast<size_t>(v)], value(v).form);
+}
+
+void Analysis::need_in_pass(int v, int pass) {
+  Value& x = at(v);
+  if (!in_pass(x.scope) || wanted(pass, v)) return;
+  if (x.first_pass >= 0 && x.first_pass < pass && x.scope == Scope::tile && !is_cheap(v) && !x.absorbed &&
+      (keep_ || direct_store(v) >= 0)) {
+    x.kept = true;
+    return;
+  }
+  wanted_[static_cast<size_t>(pass)][static_cast<size_t>(v)] = true;
+  if (x.first_pass < 0) x.first_pass = pass;
+  for (int i = 0; i < statement(v).operand_count; ++i) need_in_pass(statement(v).operands[i], pass);
+}
+
+void Analysis::plan_passes() {
+  for (int v = 0; v < count(); ++v)
+    if (value(v).needed && is_reduction(statement(v).op)) passes_ = std::max(passes_, value(v).stage);
+  for (const Store& s : stores_)
+    if (in_pass(s.scope)) passes_ = std::max(passes_, value(s.v).stage + 1);
+  wanted_.assign(static_cast<size_t>(passes_), std::vector<bool>(kernel_.statements.size(), false));
+  for (int p = 0; p < passes_; ++p) {
+    for (const Store& s : stores_)
+      if (in_pass(s.scope) && value(s.v).stage == p) need_in_pass(s.v, p);
+    for (int v = 0; v < count(); ++v)
+      if (accumulates(v, p)) need_in_pass(statement(v).operands[0], p);
+  }
+}
+
+}  // namespace onnxfuse::cpu

@@ -1,0 +1,93 @@
+// What the compiler finds out about a kernel's values before it writes code.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan.h"
+
+namespace onnxfuse::cpu {
+
+// Where a value is computed: once per task, per item, per point of the loop, per tile.
+enum class Scope : uint8_t { task, item, loop, tile };
+
+inline bool in_pass(Scope scope) { return scope >= Scope::loop; }
+
+// Which elements a value has: one, or one for each index of the tile's first dimension (bit 0), of its inner ones (bit
+// 1). All but the whole schedule know one element and all points only.
+enum Form : unsigned { kScalar = 0, kRows = 1, kInner = 2, kFull = 3 };
+
+struct Value {
+  uint32_t deps = 0;  // dimensions of the space
+  Scope scope = Scope::task;
+  Form form = kScalar;
+  int stage = 0;    // the first pass that can use it
+  int readers = 0;  // operations and stores that use it
+  bool needed = false;
+  bool absorbed = false;  // a product that its only reader, a sum, computes itself
+  bool kept = false;      // stays in memory for later passes
+  int first_pass = -1;    // the pass that computes it, in scopes loop and tile
+};
+
+// One of the kernel's outputs, and how it is written.
+struct Store {
+  const Output* output = nullptr;
+  const Access* access = nullptr;
+  int v = 0;
+  Scope scope = Scope::item;
+  Type actual = Type::f32;
+  bool rounds = false;      // through a 16-bit type, the element is f32
+  bool converts = false;    // to a 16-bit type
+  Form form = kScalar;      // of the elements that are stored
+  bool contiguous = false;  // they lie one after the other
+  uint32_t guard_grid = 0, guard_loop = 0;
+  bool guard_block = false;
+
+  bool guarded() const { return guard_grid != 0 || guard_loop != 0 || guard_block; }
+};
+
+class Analysis {
+ public:
+  // keep: whether values may stay in memory between passes.
+  Analysis(const Kernel& kernel, const BoundKernel& bound, const Layout& layout, const std::vector<Type>& output_types,
+           bool keep);
+
+  int count() const { return static_cast<int>(kernel_.statements.size()); }
+  int passes() const { return passes_; }
+  const Value& value(int v) const { return values_[static_cast<size_t>(v)]; }
+  const std::vector<Store>& stores() const { return stores_; }
+  bool wanted(int pass, int v) const { return wanted_[static_cast<size_t>(pass)][static_cast<size_t>(v)]; }
+  bool accumulates(int v, int pass) const;  // v is a reduction over what this pass computes
+
+  // Whether the elements of a form lie one after the other.
+  bool natural(const Access& access, Form form) const;
+  // The store, as an index of stores(), to whose tensor v's instruction can write; -1: none.
+  int direct_store(int v) const;
+
+ private:
+  const Statement& statement(int v) const { return kernel_.statements[static_cast<size_t>(v)]; }
+  Value& at(int v) { return values_[static_cast<size_t>(v)]; }
+  Scope scope_of(uint32_t deps) const;
+  Form form_of(uint32_t deps) const;
+  void classify();
+  void find_needed();
+  void absorb_products();
+  Store make_store(const Output& output, const Access& access) const;
+  bool is_direct(const Store& store) const;
+  bool is_cheap(int v) const;
+  void plan_passes();
+  void need_in_pass(int v, int pass);
+
+  const Kernel& kernel_;
+  const BoundKernel& bound_;
+  const Layout& layout_;
+  const std::vector<Type>& output_types_;
+  const bool keep_;
+  uint32_t grid_mask_ = 0, loop_mask_ = 0, row_mask_ = 0, inner_mask_ = 0, tile_mask_ = 0;
+  std::vector<Value> values_;
+  std::vector<Store> stores_;
+  int passes_ = 0;
+  std::vector<std::vector<bool>> wanted_;  // by pass and value
+};
+
+}  // namespace onnxfuse::cpu
