@@ -173,7 +173,8 @@ def test_a_chain_becomes_one_node_with_its_declaration_overload_and_function() -
     editor.functions.append(
         onnx.FunctionProto(name="FusedElementwise", domain="onnxfuse", overload="h1", input=["x"], output=["y"])
     )
-    editor.set_value_info(editor.graph, helper.make_tensor_value_info("gone", TensorProto.FLOAT, [1]))
+    for name in ("gone", "y"):  # the second is an output, and declared as such
+        editor.set_value_info(editor.graph, helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]))
     result = editor.to_model()
     (node,) = result.graph.node
     assert (node.overload, node.domain, node.metadata_props[0].value) == ("h1", "onnxfuse", "a b y")

@@ -229,7 +229,10 @@ class Writer:
         for value in target.value_info:
             if value.name in given:
                 value.CopyFrom(given.pop(value.name))
-        target.value_info.extend(info for name, info in given.items() if name in scope.defined)
+        elsewhere = {v.name for v in (*target.input, *target.output)}  # declared there
+        target.value_info.extend(
+            info for name, info in given.items() if name in scope.defined and name not in elsewhere
+        )
 
 
 def _follow(proto: Any, field_name: str, record: ScopeRecord, scope: Scope) -> bool:
