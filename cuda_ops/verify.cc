@@ -130,9 +130,20 @@ class KernelVerifier {
   void input(Statement& s, int line) {
     s.dims = map_dims(s.map, kernel_.space, line);
     for (const MapEntry& entry : s.map) {
-      if (entry.extent) fail_at_line(line, "an extent (':' and a number) stands in the map of an output only");
+      input_extent(entry, line);
       if (entry.plain_dim() >= 0) plain_ |= 1u << entry.plain_dim();
     }
+  }
+
+  // An input's extent is written only where a plain dimension reads the first part of a longer one.
+  void input_extent(const MapEntry& entry, int line) const {
+    if (!entry.extent) return;
+    const int d = entry.plain_dim();
+    const auto known = d >= 0 ? kernel_.space.extents[static_cast<size_t>(d)] : std::nullopt;
+    if (!known || *entry.extent <= *known)
+      fail_at_line(line,
+                   "an extent (':' and a number) stands in the map of an input only where a plain dimension of known "
+                   "extent reads the first part of a longer one");
   }
 
   void types(const Statement& s, int line) const {

@@ -49,6 +49,9 @@ MAPS = {
     "first element": ("space d0 d1=4", "[d0, 0]", "[d0, d1]", (3, 6)),
     "missing dimension": ("space d0 d1=4", "[d0]", "[d0, d1]", (3,)),
     "a later element": ("space d0", "[2, d0]", "[d0]", (4, 3)),
+    "first part": ("space d0 d1=3", "[d0, d1:5]", "[d0, d1]", (2, 5)),
+    "first part, transposed": ("space d0=3 d1", "[d1, d0:5]", "[d0, d1]", (2, 5)),
+    "first part, diagonal": ("space d0=3 d1", "[d0:5, d1, d0]", "[d0, d1]", (5, 2, 3)),
     "transposed": ("space d0 d1 d2", "[d2, d0, d1]", "[d0, d1, d2]", (2, 3, 4)),
     "transposed output": ("space d0 d1 d2", "[d0, d1, d2]", "[d2, d0, d1]", (2, 3, 4)),
     "range": ("space d0=3 d1", "[d1, d0+2]", "[d0, d1]", (2, 7)),
@@ -73,7 +76,13 @@ MAPS = {
     "empty": ("space d0 d1", "[d0, d1]", "[d0, d1]", (0, 4)),
 }
 # What the old opsets lack for these maps.
-SINCE = {"diagonal with an offset": 10, "diagonal": 10, "diagonal, broadcast": 10, "diagonal and more": 10}
+SINCE = {
+    "first part, diagonal": 10,
+    "diagonal with an offset": 10,
+    "diagonal": 10,
+    "diagonal, broadcast": 10,
+    "diagonal and more": 10,
+}
 
 
 @pytest.mark.parametrize("type_", ["f16", "f32", "i64", "u8", "bool"])

@@ -225,7 +225,9 @@ NOT_LEGAL = {
     "dimension twice in an entry": (relu("[d0, d0+d0]"), r"line 3: map entry 'd0\+d0': each dimension once"),
     "large coefficient": (relu("[d0, 281474976710656*d0]"), r"line 3: map entry .*: a coefficient is 281474976710656"),
     "large offset": (relu("[d0, d0+281474976710656]"), r"line 3: map entry .*: the number added is 281474976710656"),
-    "extent in an input's map": (relu("[d0:4]"), r"line 3: map entry 'd0:4': an input's map has no extents"),
+    "extent in an input's map": (relu("[d0, d0:4]"), r"line 3: map entry 'd0:4': an input's map has an extent only wh"),
+    "extent of a part that is none": (relu("[d0:4]", space="space d0=4"), r"line 3: map entry 'd0:4': an input's map"),
+    "extent of another entry": (relu("[0:4, d0]"), r"line 3: map entry '0:4': an input's map has an extent only where"),
     # statements
     "unknown operation": (relu().replace("relu", "gelu"), r"line 4: unknown operation 'gelu'"),
     "operand count": (relu().replace("f32 %0\n", "f32 %0 %0\n"), r"line 4: relu takes 1 operands, found 2"),
@@ -362,6 +364,7 @@ LEGAL = {
         "onnxfuse 1\nspace d0 | d1 | d2\n%0 = input 0 f32 [d0, d1, d2]\n%1 = reduce_max f32 %0\n"
         "output 0 f32 [d0, 0, d2] %1\noutput 1 f32 [d0, d2] %1\n"
     ),
+    "the first part of an input": relu("[d0:6]", "[d0]", "space d0=4"),
     "a diagonal": relu("[d0, d0]"),
     "a reversed input": relu("[-1*d0+3]", "[d0]", "space d0=4"),
     "a reversed output": relu("[d0]", "[-1*d0+3:4]", "space d0=4"),

@@ -100,7 +100,7 @@ def test_good_program_loads() -> None:
         (3, "%0 = input 0 f32 [d0, d1+0]", "line 3: expected an offset other than 0"),
         (3, "%0 = input 0 f32 [d0, d1+d0]", "line 3: expected the dimensions of an index in ascending order"),
         (3, "%0 = input 0 f32 [d0, d2]", "line 3: d2 is no dimension of this kernel's space, which has 2"),
-        (3, "%0 = input 0 f32 [d0, d1:4]", "line 3: an extent (':' and a number) stands in the map of an output only"),
+        (3, "%0 = input 0 f32 [d0, d1:4]", "line 3: an extent (':' and a number) stands in the map of an input only"),
         (4, "%1 = reduce_mean f32", "line 4: expected ' ' (before an operand; reduce_mean takes 1)"),
         (4, "%1 = reduce_mean f32 %0 %0", "line 4: expected the end of the line, found ' %0'"),
         (4, "%1 = reduce_median f32 %0", "line 4: 'reduce_median' is no operation of the language"),

@@ -48,8 +48,8 @@ class Space:
             if not isinstance(statement, Input):
                 continue
             for axis, entry in enumerate(statement.map):
-                if entry.plain is not None:
-                    self.shown.setdefault(entry.plain, set()).add((statement.tensor, axis))
+                if entry.whole is not None:
+                    self.shown.setdefault(entry.whole, set()).add((statement.tensor, axis))
 
     @property
     def rank(self) -> int:

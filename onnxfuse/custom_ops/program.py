@@ -38,8 +38,8 @@ VERSION_LINE = "onnxfuse 1"
 class Entry:
     """The index along one dimension of a tensor: offset + sum of scale * (index along space dimension dim).
 
-    `terms` are pairs (dim, scale) ordered by dim. `extent` is the extent of the tensor's dimension, where an output's
-    map must say it.
+    `terms` are pairs (dim, scale) ordered by dim. `extent` is the extent of the tensor's dimension, where the map must
+    say it: in an output where it cannot be read off, in an input where a plain dk reads the first part only.
     """
 
     terms: tuple[tuple[int, int], ...] = ()
@@ -52,6 +52,11 @@ class Entry:
         if self.offset == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
             return self.terms[0][0]
         return None
+
+    @property
+    def whole(self) -> int | None:
+        """In an input's map: the space dimension that runs over all of the tensor's (or is broadcast), else None."""
+        return self.plain if self.extent is None else None
 
     @property
     def dims(self) -> frozenset[int]:

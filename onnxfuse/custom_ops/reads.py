@@ -23,12 +23,15 @@ def read(space: Space, statement: Input) -> Value:
     if len(set(dims)) < len(dims):
         name, sources = _diagonal(space, statement, x)
     elif _in_place(space, statement):
-        fixed = [(axis, entry.offset) for axis, entry in enumerate(statement.map) if not entry.terms]
-        starts = [start for _, start in fixed]
-        ends = [start + 1 for start in starts]
-        name = space.emitter.slice(x, [axis for axis, _ in fixed], starts, ends, [1] * len(fixed))
+        parts = [(axis, entry) for axis, entry in enumerate(statement.map) if entry.whole is None]
+        starts = [entry.offset for _, entry in parts]
+        counts = [1 if entry.plain is None else space.kernel.extents[entry.plain] or 0 for _, entry in parts]
+        ends = [start + count for start, count in zip(starts, counts, strict=True)]
+        name = space.emitter.slice(x, [axis for axis, _ in parts], starts, ends, [1] * len(parts))
         sources = {
-            e.plain: frozenset(((statement.tensor, a),)) for a, e in enumerate(statement.map) if e.plain is not None
+            entry.plain: frozenset((FULL if entry.whole is None else (statement.tensor, axis),))
+            for axis, entry in enumerate(statement.map)
+            if entry.plain is not None
         }
         return Value(name, type_, len(statement.map), sources)
     else:
@@ -68,17 +71,17 @@ def _separable(space: Space, statement: Input, x: str) -> tuple[str, list[int], 
             total = math.prod(digits)
             x = e.slice(x, [axis], [entry.offset], [entry.offset + total], [1])
             x = e.reshape(x, e.ints([0] * axis + digits))  # 0: as it is
-        elif entry.plain is None and ranges[axis] is None:
+        elif entry.whole is None and ranges[axis] is None:
             x = e.gather(x, space.index(entry, own), axis)
         dims = own + dims
         for k in own:
-            sources[k] = frozenset((FULL if entry.plain is None else (statement.tensor, axis),))
+            sources[k] = frozenset((FULL if entry.whole is None else (statement.tensor, axis),))
     return x, dims, sources
 
 
 def _range(space: Space, entry: Entry) -> tuple[int, int | None, int] | None:
     """Start, end and step, where the indices are those of a Slice and known."""
-    if entry.plain is not None or len(entry.terms) != 1:
+    if entry.whole is not None or len(entry.terms) != 1:
         return None
     k, step = entry.terms[0]
     extent = space.kernel.extents[k]
@@ -112,7 +115,7 @@ def _diagonal(space: Space, statement: Input, x: str) -> tuple[str, dict[int, fr
     number: str | None = None
     for axis, entry in enumerate(statement.map):
         indices = space.index(entry, dims)
-        if entry.plain is not None:
+        if entry.whole is not None:
             e.require("Mod", 10)
             indices = e.node("Mod", [indices, e.extent(x, axis)])  # an extent of 1 is broadcast
         behind = range(axis + 1, len(statement.map))

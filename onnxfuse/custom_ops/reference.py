@@ -72,7 +72,7 @@ class _Run:
                 continue
             for axis, entry in enumerate(statement.map):
                 shown = self.inputs[statement.tensor].shape[axis]
-                if entry.plain != k or shown == 1:
+                if entry.whole != k or shown == 1:
                     continue
                 if extent not in (None, shown):
                     raise ValueError(f"input {statement.tensor} has extent {shown} along d{k}, expected {extent}")
@@ -105,7 +105,7 @@ class _Run:
 
     def read(self, statement: Input) -> Array:
         x = self.inputs[statement.tensor].astype(self.dtype(statement.type))
-        plain = [entry.plain for entry in statement.map if entry.plain is not None]
+        plain = [entry.whole for entry in statement.map if entry.whole is not None]
         if len(set(plain)) == len(statement.map):  # no index needed; large tensors are read this way
             missing = [k for k in range(self.kernel.rank) if k not in plain]
             return np.expand_dims(np.transpose(x, np.argsort(plain)), missing)
@@ -114,7 +114,9 @@ class _Run:
             zip(statement.map, self.index(statement.map, range(self.kernel.rank)), strict=True)
         ):
             extent = x.shape[axis]
-            if entry.plain is not None and extent == 1:
+            if entry.extent not in (None, extent):
+                raise ValueError(f"input {statement.tensor}: dimension {axis} is {extent}, expected {entry.extent}")
+            if entry.whole is not None and extent == 1:
                 indices = np.zeros_like(indices)  # noqa: PLW2901 - broadcast
             if indices.size and not (indices.min() >= 0 and indices.max() < extent):
                 raise ValueError(f"input {statement.tensor}: '{entry}' is out of extent {extent} of dimension {axis}")

@@ -103,8 +103,7 @@ class _KernelCheck:
                 self.inputs.add(self.line, statement.tensor, statement.type, len(statement.map))
                 self.map(statement.map)
                 for entry in statement.map:
-                    if entry.extent is not None:
-                        self.fail(f"map entry '{entry}': an input's map has no extents, the tensor shows them")
+                    self.input_extent(entry)
             elif isinstance(statement, Const):
                 if statement.type not in VALUE_TYPES:
                     self.fail(f"no constant has type {statement.type!r}; expected one of {' '.join(VALUE_TYPES)}")
@@ -127,7 +126,7 @@ class _KernelCheck:
             self.fail(f"reduced dimensions {kernel.outer} to {kernel.outer + kernel.reduced} are not in the space")
         if not kernel.reduced and kernel.outer != kernel.rank:
             self.fail(f"nothing is reduced, so all {kernel.rank} dimensions are outer ones, not {kernel.outer}")
-        shown = {e.plain for s in kernel.statements if isinstance(s, Input) for e in s.map}
+        shown = {e.whole for s in kernel.statements if isinstance(s, Input) for e in s.map}
         for k, extent in enumerate(kernel.extents):
             if extent is None and k not in shown:
                 self.fail(f"d{k} has no extent and stands alone in no input's map; write 'd{k}=N' or read it plainly")
@@ -152,6 +151,16 @@ class _KernelCheck:
             self.magnitude(entry.offset, f"map entry '{entry}': the number added", 0)
             if entry.extent is not None:
                 self.magnitude(entry.extent, f"map entry '{entry}': the extent", 0)
+
+    def input_extent(self, entry: Entry) -> None:
+        if entry.extent is None:
+            return
+        known = None if entry.plain is None else self.kernel.extents[entry.plain]
+        if known is None or entry.extent <= known:
+            self.fail(
+                f"map entry '{entry}': an input's map has an extent only where a plain dimension of known extent reads "
+                "the first part of a longer one"
+            )
 
     def apply(self, number: int, apply: Apply) -> None:
         primitive = PRIMITIVES.get(apply.op)

@@ -155,4 +155,12 @@ class _Emission:
 
     def read(self, tensor: Value, places: tuple[Place, ...]) -> int:
         number = self.tensors.setdefault(tensor.tensor, len(self.tensors))
-        return self.put(Input(number, tensor.storage, tuple(map(self.affine, places))))
+        entries = [self.part(self.affine(p), extent) for p, extent in zip(places, tensor.shape, strict=True)]
+        return self.put(Input(number, tensor.storage, tuple(entries)))
+
+    def part(self, entry: Entry, extent: int | str) -> Entry:
+        """The entry of an input, with the extent of the tensor's dimension where it reads only the first part of it."""
+        if entry.plain is None or not isinstance(extent, int):
+            return entry  # only a dimension of known extent is cut
+        known = self.space.extents[self.space.order[entry.plain]]
+        return Entry(entry.terms, 0, extent) if isinstance(known, int) and extent > known else entry
