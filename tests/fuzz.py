@@ -1,0 +1,133 @@
+"""Optimizes random graphs and compares results, for as long as asked: python tests/fuzz.py --count 1000 --seed 0.
+
+Prints a line for each failure with its seed, and in the end how many graphs were run and fused; exits 1 where anything
+failed. `--save FOLDER` keeps the models that failed. `--reduce` makes them smaller first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+sys.path.insert(0, str(Path(__file__).parent))
+from graph_check import Feeds, NotRunError, WrongError, check, fused_nodes, run
+from random_graphs import random_model
+
+
+def failure(model: onnx.ModelProto, feeds: Feeds, **options: object) -> tuple[str, list[str]]:
+    """What is wrong with the optimized model ("" for nothing), and its fused nodes."""
+    try:
+        return "", fused_nodes(check(model, feeds, **options)[0])  # type: ignore[arg-type]
+    except WrongError as error:
+        return str(error), []
+    except NotRunError:
+        raise
+    except Exception as error:
+        return f"{type(error).__name__}: {error}", []
+
+
+def reduced(model: onnx.ModelProto, feeds: Feeds, **options: object) -> onnx.ModelProto:
+    """A smaller model that fails too: outputs and nodes are taken away while it does."""
+
+    def fails(candidate: onnx.ModelProto) -> bool:
+        try:
+            run(candidate, {i.name: feeds[i.name] for i in candidate.graph.input}, library=False)
+            return bool(failure(candidate, {i.name: feeds[i.name] for i in candidate.graph.input}, **options)[0])
+        except Exception:
+            return False
+
+    best = model
+    again = True
+    while again:
+        again = False
+        made = [(n.output[0], n) for n in best.graph.node if n.op_type != "Constant"]
+        trials = [("output", o.name) for o in best.graph.output] + [("only", name) for name, _ in made]
+        for kind, name in trials:
+            candidate = _without_output(best, name) if kind == "output" else _only(best, name)
+            if candidate is not None and fails(candidate):
+                best, again = candidate, True
+                break
+    return best
+
+
+def _without_output(model: onnx.ModelProto, name: str) -> onnx.ModelProto | None:
+    if len(model.graph.output) < 2:
+        return None
+    return _pruned(model, [o for o in model.graph.output if o.name != name])
+
+
+def _only(model: onnx.ModelProto, name: str) -> onnx.ModelProto | None:
+    """The model up to one of its values."""
+    if [o.name for o in model.graph.output] == [name]:
+        return None
+    known = {v.name: v for v in onnx.shape_inference.infer_shapes(model).graph.value_info}
+    return _pruned(model, [known[name]]) if name in known else None
+
+
+def _pruned(model: onnx.ModelProto, outputs: list[onnx.ValueInfoProto]) -> onnx.ModelProto:
+    made = {o: n for n in model.graph.node for o in n.output}
+    needed, pending = set(), [o.name for o in outputs]
+    while pending:
+        name = pending.pop()
+        if name in needed:
+            continue
+        needed.add(name)
+        if name in made:
+            pending += made[name].input
+            bodies = [a.g for a in made[name].attribute if a.type == onnx.AttributeProto.GRAPH]
+            pending += [n for g in bodies for node in g.node for n in node.input] + [o.name for g in bodies for o in g.output]
+    small = onnx.ModelProto()
+    small.CopyFrom(model)
+    for kept, everything in (
+        ([n for n in small.graph.node if set(n.output) & needed], small.graph.node),
+        ([t for t in small.graph.initializer if t.name in needed], small.graph.initializer),
+        ([i for i in small.graph.input if i.name in needed], small.graph.input),
+        (outputs, small.graph.output),
+    ):
+        copies = [type(k).FromString(k.SerializeToString()) for k in kept]  # type: ignore[attr-defined]
+        del everything[:]
+        everything.extend(copies)  # type: ignore[arg-type]
+    return small
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first graph; the next has the next")
+    parser.add_argument("--target", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--save", type=Path)
+    parser.add_argument("--reduce", action="store_true")
+    args = parser.parse_args()
+    counts: collections.Counter[str] = collections.Counter()
+    for seed in range(args.seed, args.seed + args.count):
+        model, feeds = random_model(seed)
+        counts["graphs"] += 1
+        options = {"target": args.target, "min_nodes": 1 + seed % 2}
+        try:
+            wrong, fused = failure(model, feeds, **options)
+        except NotRunError:
+            counts["not run by ONNX Runtime"] += 1
+            continue
+        counts["with fused nodes"] += bool(fused)
+        counts.update(fused)
+        if wrong:
+            counts["failed"] += 1
+            print(f"seed {seed}: {wrong}"[:600], flush=True)
+            if args.reduce:
+                model = reduced(model, feeds, **options)
+                print(onnx.printer.to_text(model), flush=True)
+            if args.save:
+                args.save.mkdir(parents=True, exist_ok=True)
+                onnx.save(model, args.save / f"{seed}.onnx")
+                np.savez(args.save / f"{seed}.npz", **dict(feeds))
+    print(dict(counts))
+    sys.exit(counts["failed"] > 0)
+
+
+if __name__ == "__main__":
+    main()

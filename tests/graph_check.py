@@ -1,0 +1,212 @@
+"""The check that tests of `optimize` share: the optimized model computes what the model means.
+
+The truth is the model evaluated in float64 by onnx.reference, or, where it cannot follow the model, what ONNX Runtime
+makes of it with its optimizations off.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import onnxfuse
+from onnxfuse.report import Report
+
+ort.set_default_logger_severity(4)
+
+Feeds = Mapping[str, np.ndarray]
+# dtype: (relative, share of the largest value) by which a fused result may miss the truth, and the original may.
+FUSED = {"float64": (1e-9, 1e-11), "float32": (1e-4, 2e-6), "float16": (2e-3, 5e-4), "bfloat16": (1.6e-2, 4e-3)}
+PLAIN = {"float64": (1e-9, 1e-11), "float32": (1e-4, 1e-5), "float16": (2e-2, 1e-2), "bfloat16": (1e-1, 5e-2)}
+_NARROW = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+class WrongError(AssertionError):
+    """What is wrong with an optimized model."""
+
+
+class NotRunError(Exception):
+    """The model itself does not run."""
+
+
+def run(model: onnx.ModelProto, feeds: Feeds, library: bool, optimizations: bool = False) -> list[Any]:
+    """What ONNX Runtime's CPU provider computes, with or without the library."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    levels = ort.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimizations else levels.ORT_DISABLE_ALL
+    if library:
+        options.register_custom_ops_library(str(onnxfuse.library_path()))
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, dict(feeds)))
+
+
+def in_float64(model: onnx.ModelProto, feeds: Feeds) -> list[Any] | None:
+    """The outputs with every narrower float widened to float64 (constants keep their rounding); None: not possible."""
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    for graph in _graphs(wide.graph):
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            if value.type.tensor_type.elem_type in _NARROW:
+                value.type.tensor_type.elem_type = TensorProto.DOUBLE
+        for tensor in graph.initializer:
+            _widen(tensor)
+        _widen_nodes(graph.node)
+    for function in wide.functions:
+        _widen_nodes(function.node)
+    inputs = {k: v.astype(np.float64) if v.dtype.kind in "fV" else v for k, v in feeds.items()}
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            return list(ReferenceEvaluator(wide).run(None, inputs))
+    except Exception:
+        return None
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _graphs(attribute.g)
+
+
+def _widen(tensor: onnx.TensorProto) -> None:
+    if tensor.data_type in _NARROW:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))
+
+
+def _widen_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                _widen(attribute.t)
+            elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+                value = np.asarray(helper.get_attribute_value(attribute), np.float64)
+                attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(value)))
+            elif node.op_type == "Cast" and attribute.name == "to" and attribute.i in _NARROW:
+                attribute.i = TensorProto.DOUBLE
+
+
+def difference(
+    truth: Sequence[Any],
+    plain: Sequence[Any] | None,
+    found: Sequence[Any],
+    tolerances: Mapping[str, tuple[float, float]],
+) -> str:
+    """What is wrong with `found`, or "".
+
+    `plain` are the outputs of the model in its own types: they say dtype and shape, where a narrow type overflows, and
+    how far from the truth the model itself is: `found` may be as far, and by four times for what is left to chance.
+    """
+    for i, y in enumerate(found):
+        t, p = np.asarray(truth[i]), np.asarray(plain[i]) if plain is not None else None
+        if p is not None and (p.dtype, p.shape) != (y.dtype, y.shape):
+            return f"output {i}: {p.dtype}{p.shape} became {y.dtype}{y.shape}"
+        if t.shape != y.shape:
+            return f"output {i}: shape {t.shape} became {y.shape}"
+        if y.dtype.name not in tolerances:
+            if not np.array_equal(t.astype(y.dtype), y):
+                return f"output {i}: {int((t.astype(y.dtype) != y).sum())} of {y.size} values differ"
+            continue
+        with np.errstate(all="ignore"):
+            wrong = ~_close(t.astype(np.float64), p, y.astype(np.float64), *tolerances[y.dtype.name])
+        if wrong.any():
+            first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+            return f"output {i}: {int(wrong.sum())} of {y.size} values off, first {y[first]!r} for {t[first]!r}"
+    return ""
+
+
+def _close(t: np.ndarray, p: np.ndarray | None, y: np.ndarray, relative: float, share: float) -> np.ndarray:
+    finite = np.isfinite(t)
+    largest = float(np.abs(t[finite]).max()) if finite.any() else 0.0
+    allowed = relative * np.abs(t) + share * largest
+    close = np.zeros(t.shape, bool)
+    if p is not None:
+        z = p.astype(np.float64)
+        both = finite & np.isfinite(z)
+        allowed = allowed + 4 * float(np.abs(z - t)[both].max() if both.any() else 0)
+        close = ~np.isfinite(z) & ((z == y) | (np.isnan(z) & np.isnan(y)))
+    return close | np.where(finite, np.abs(t - y) <= allowed, (t == y) | (np.isnan(t) & np.isnan(y)))
+
+
+def fused_nodes(model: onnx.ModelProto) -> list[str]:
+    """The op types of the fused nodes, in bodies too."""
+    return [n.op_type for g in _graphs(model.graph) for n in g.node if n.domain == "onnxfuse"]
+
+
+def check(
+    model: onnx.ModelProto, feeds: Feeds, optimizations: bool = False, runs: bool = True, **options: Any
+) -> tuple[onnx.ModelProto, Report]:
+    """Optimizes a model and compares results with and without the library.
+
+    Also checks that the result is valid ONNX, that inputs and outputs stay, and that optimizing again changes nothing.
+    Raises WrongError. `optimizations`: run with ONNX Runtime's own as well. `runs`: ONNX Runtime runs the model itself
+    (NotRunError where it doesn't). `options` are those of `optimize`.
+    """
+    options.setdefault("target", "cpu")
+    try:
+        plain: list[Any] | None = run(model, feeds, library=False)
+    except Exception as error:
+        if runs:
+            raise NotRunError(str(error)) from error
+        plain = None
+    truth = in_float64(model, feeds)
+    if truth is None or (plain is not None and _disagree(truth, plain, _tolerances(model, PLAIN))):
+        truth = plain
+    if truth is None:
+        raise NotRunError("neither ONNX Runtime nor onnx.reference runs the model itself")
+    before = model.SerializeToString(deterministic=True)
+    result = onnxfuse.optimize(model, **options)
+    if model.SerializeToString(deterministic=True) != before:
+        raise WrongError("optimize changed its argument")
+    optimized = result.model
+    onnx.checker.check_model(optimized, full_check=bool(fused_nodes(optimized)) and plain is not None)
+    for side in ("input", "output"):
+        if _signature(getattr(optimized.graph, side)) != _signature(getattr(model.graph, side)):
+            raise WrongError(f"the graph's {side}s changed name, order or type")
+    fused = bool(fused_nodes(optimized))
+    ways = [(True, False)] if fused or plain is not None else []
+    ways += [(False, False)] if plain is not None else []
+    ways += [(True, True), (False, True)] if plain is not None and optimizations else []
+    for library, level in ways:
+        how = f"{'with' if library else 'without'} the library{', ONNX Runtime optimizing' if level else ''}"
+        try:
+            found = run(optimized, feeds, library, level)
+        except Exception as error:
+            raise WrongError(f"{how}: {error}") from error
+        tolerances = FUSED if library and not level and fused else PLAIN
+        if wrong := difference(truth, plain, found, _tolerances(model, tolerances)):
+            raise WrongError(f"{how}: {wrong}")
+    again = onnxfuse.optimize(optimized, **options).model
+    if again.SerializeToString(deterministic=True) != optimized.SerializeToString(deterministic=True):
+        raise WrongError("a second optimize changed the model")
+    return optimized, result.report
+
+
+def _tolerances(
+    model: onnx.ModelProto, of_type: Mapping[str, tuple[float, float]]
+) -> Mapping[str, tuple[float, float]]:
+    """Tolerances by type of output; float64 that comes from narrower types is no better than they are."""
+    types = {i.type.tensor_type.elem_type for i in model.graph.input}
+    types |= {a.i for g in _graphs(model.graph) for n in g.node if n.op_type == "Cast" for a in n.attribute}
+    worst = of_type["float16"] if TensorProto.FLOAT16 in types else of_type["float32"]
+    if TensorProto.FLOAT16 in types:
+        return {name: max(t, worst) for name, t in of_type.items()}
+    return {**of_type, "float64": worst} if TensorProto.FLOAT in types else of_type
+
+
+def _disagree(truth: Sequence[Any], plain: Sequence[Any], of_type: Mapping[str, tuple[float, float]]) -> bool:
+    return bool(difference(truth, None, plain, of_type))
+
+
+def _signature(values: Sequence[onnx.ValueInfoProto]) -> list[tuple[str, bytes]]:
+    return [(v.name, v.type.SerializeToString(deterministic=True)) for v in values]
