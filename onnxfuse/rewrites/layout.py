@@ -100,12 +100,14 @@ class Space:
 class Layout:
     """A space and the values laid out in it.
 
-    `entries` has the values that steps compute, `reads` how each operand that lies outside is read, by (step, operand
+    `entries` has the values that steps compute, `depends` the dimensions on which they depend (fewer than those along
+    which they lie, after an expansion), `reads` how each operand that lies outside is read, by (step, operand
     number); `produced` the value of each tensor that the region computes, `passed` the reductions over extents of 1.
     """
 
     space: Space
     entries: dict[Value, Entries] = field(default_factory=dict)
+    depends: dict[Value, tuple[int, ...]] = field(default_factory=dict)
     reads: dict[tuple[Value, int], tuple[Place, ...]] = field(default_factory=dict)
     produced: dict[str, Value] = field(default_factory=dict)
     passed: set[Value] = field(default_factory=set)
@@ -121,6 +123,7 @@ class Layout:
             pending.laid_out(value)  # refuses a view that the region's entries do not allow
         self.space, self.work = pending.space, pending.work
         self.entries.update(pending.entries)
+        self.depends.update(pending.depends)
         self.reads.update(pending.reads)
         self.passed.update(pending.passed)
         self.produced.update(fragment.outputs)
@@ -146,6 +149,7 @@ class _Pending:
     def __init__(self, base: Layout) -> None:
         self.base, self.space, self.work = base, base.space.copy(), base.work
         self.entries: dict[Value, Entries] = {}
+        self.depends: dict[Value, tuple[int, ...]] = {}
         self.reads: dict[tuple[Value, int], tuple[Place, ...]] = {}
         self.passed: set[Value] = set()
 
@@ -220,7 +224,16 @@ class _Pending:
         # Laying out one operand may have split dimensions of another.
         operands = [None if e is None else tuple(map(self.space.current, e)) for e in operands]
         self.entries[step] = self.reduction(step, operands[0]) if step.reduces else self.elementwise(step, operands)
+        depends = {d for k in range(len(operands)) for d in self.dependence(step, k)}
+        self.depends[step] = tuple(depends - self.space.reduced if step.reduces else depends)
         self.work += cost.step_cost(step)
+
+    def dependence(self, step: Value, k: int) -> tuple[int, ...]:
+        """The dimensions on which operand `k` of a step depends."""
+        if (step, k) in self.reads:
+            return self.space.current(tuple(d for place in self.reads[step, k] for d in place.dims))
+        base = self.base.behind(step.operands[k])
+        return self.space.current(self.depends.get(base) or self.base.depends.get(base, ()))
 
     def elementwise(self, step: Value, operands: Sequence[Entries | None]) -> Entries:
         rank = len(step.shape)
@@ -232,6 +245,9 @@ class _Pending:
                     if fixed[p] not in (None, dims):
                         raise RefusalError("its operands lie along different dimensions of the region")
                     fixed[p] = dims
+        taken = [d for dims in fixed for d in dims or ()]
+        if len(set(taken)) < len(taken):
+            raise RefusalError("it combines two dimensions of its result with the same one of the region")
         for p, fixed_dims in enumerate(fixed):
             if fixed_dims is not None and step.shape[p] != (extent := self.space.extent(fixed_dims)):
                 raise RefusalError(
@@ -265,6 +281,8 @@ class _Pending:
             positions = sorted(space.order.index(d) for d in block_set)
             if positions != list(range(positions[0], positions[0] + len(positions))):
                 raise RefusalError("the axes that it reduces are not next to each other")
+            if not block_set & set(self.dependence(step, 0)):
+                raise RefusalError("what it reduces is the same along its axes")
             space.reduced = block_set
         return tuple(() if k in step.axes else e for k, e in enumerate(entries) if step.keepdims or k not in step.axes)
 
