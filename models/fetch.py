@@ -83,6 +83,7 @@ def _array(
     below: int | None = None,
     value: Any = None,
     mask: bool = False,
+    glyphs: int = 0,
 ) -> np.ndarray[Any, Any]:
     if value is not None:
         return np.array(np.broadcast_to(np.asarray(value, dtype), shape))
@@ -93,7 +94,24 @@ def _array(
         for row in array[1:]:
             row[rng.integers(1, row.size + 1) :] = 0
         return array
+    if glyphs:
+        return _text(rng, shape, glyphs).astype(dtype)
     return rng.standard_normal(shape).astype(dtype)
+
+
+def _text(rng: np.random.Generator, shape: list[int], dot: int) -> np.ndarray[Any, Any]:
+    """Images of lines of random signs of 5 by 7 dots: what looks like text to a network that reads or finds some."""
+    images = np.ones(shape)
+    height, width = shape[2:]
+    for image in images:
+        for top in range(dot, height - 7 * dot, 14 * dot):
+            for left in range(2 * dot, width - 6 * dot, 6 * dot):
+                sign = rng.random((7, 5)) < 0.5
+                sign[:, 0] |= rng.random() < 0.7  # a stem
+                if rng.random() < 0.85:  # else a blank
+                    ink = np.kron(sign, np.ones((dot, dot)))
+                    image[:, top : top + 7 * dot, left : left + 5 * dot] -= 2 * ink
+    return images
 
 
 def _entry(name: str) -> Model:
