@@ -301,6 +301,8 @@ class RandomGraph:
 
     def reduce(self, op: str, x: Var, axes: list[int] | None, keepdims: int, bound: float, exact: bool = False) -> Var:
         rank = len(x.shape)
+        if axes is not None and 0 in x.shape:
+            axes = [a % rank for a in axes]  # ONNX Runtime gives another shape for negative ones
         normal = set(range(rank)) if axes is None else {a % rank for a in axes}
         shape = [1 if k in normal else d for k, d in enumerate(x.shape) if keepdims or k not in normal]
         inputs: list[Var | str] = [x]
@@ -322,8 +324,6 @@ class RandomGraph:
             op = "ReduceSum"  # others are not defined for nothing; not all have kernels for float16
         count = float(np.prod(x.shape))
         axes = None if self.rng.random() < 0.1 else self.axes_of(len(x.shape))
-        if axes is not None and 0 in x.shape:
-            axes = [a % len(x.shape) for a in axes]  # ONNX Runtime gives another shape for negative ones
         bound = x.bound if op in ("ReduceMean", "ReduceMax", "ReduceMin") else max(x.bound, 1) ** 2 * max(count, 1)
         return self.reduce(op, x, axes, int(self.rng.random() < 0.6), bound, x.exact and op in ("ReduceMax", "ReduceMin"))
 

@@ -80,7 +80,7 @@ class Symbols:
         """Whether a tensor dimension `operand` may be read along a space dimension of `extent`: equal, or broadcast."""
         return (
             operand in (1, extent)
-            or operand in self.parts(extent)
+            or self.parts(operand) <= self.parts(extent)
             or (isinstance(extent, int) and isinstance(operand, str))
         )
 

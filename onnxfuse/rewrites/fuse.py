@@ -82,6 +82,7 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
 
     left = left_to_runtime(view, choice.target, alone=choice.min_nodes == 1)
     reductions_allowed = bool(choice.rewrites & {"layer_norm", "rms_norm", "softmax", "reduction"})
+    dead = view.dead()
     fragments: dict[int, Fragment] = {}
     for i, proto in enumerate(view.protos):
         if ("" if proto.domain == "ai.onnx" else proto.domain, proto.op_type) not in LOWERINGS:
@@ -89,6 +90,9 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
         if i in left:
             if i not in view.constants.nodes:
                 refuse(i, left[i])
+            continue
+        if i in dead:
+            refuse(i, "nothing uses its results")
             continue
         try:
             fragment = lower(view.operator(i))

@@ -57,6 +57,15 @@ class GraphView:
         names = [*self.protos[i].input, *self.captures.get(i, ())]
         return list(dict.fromkeys(self.producer[n] for n in names if n in self.producer))
 
+    def dead(self) -> set[int]:
+        """The nodes whose results nothing uses, not even by way of other nodes."""
+        found: set[int] = set()
+        for i in reversed(range(len(self.protos))):
+            names = [n for n in self.protos[i].output if n]
+            if not any(n in self.kept or any(c not in found for c in self.consumers.get(n, ())) for n in names):
+                found.add(i)
+        return found
+
     def operator(self, i: int) -> Operator:
         """Node `i` as lowerings want it."""
         proto = self.protos[i]

@@ -170,6 +170,8 @@ class _Pending:
         parts: dict[int, tuple[int, ...]] = {}
         for dims, pieces in zip(source, view.source, strict=True):
             self.assign(dims, pieces, view, parts)
+            if len(pieces) == 1 and dims and self.space.extent(self.space.current(dims)) != view.extents[pieces[0]]:
+                raise RefusalError("it is not known which dimensions it expands")
         fixed = [
             tuple(d for p in pieces for d in self.space.current(parts[p])) if all(p in parts for p in pieces) else None
             for pieces in view.target
