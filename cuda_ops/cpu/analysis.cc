@@ -131,6 +131,26 @@ int Analysis::direct_store(int v) const {
   return -1;
 }
 
+int Analysis::lender(int v) const {
+  const Value& x = value(v);
+  int reader = -1;
+  for (int u = 0; u < count(); ++u) {
+    const Statement& s = statement(u);
+    for (int i = 0; i < s.operand_count; ++i) {
+      if (s.operands[i] != v || !in_pass(value(u).scope) || !wanted(x.last_pass, u)) continue;
+      if (reader >= 0 && reader != u) return -1;
+      reader = u;
+    }
+  }
+  if (reader < 0 || value(reader).absorbed || value(reader).first_pass != x.last_pass) return -1;
+  for (int u = 0; u < count(); ++u)
+    if (accumulates(u, x.last_pass) && statement(u).operands[0] == v) return -1;
+  for (const Store& s : stores_)
+    if (s.v == v && in_pass(s.scope) && x.stage == x.last_pass) return -1;
+  const int store = direct_store(reader);
+  return store >= 0 && type_size(statement(reader).type) == type_size(statement(v).type) ? store : -1;
+}
+
 bool Analysis::accumulates(int v, int pass) const {
   return value(v).needed && is_reduction(statement(v).op) && value(v).stage == pass + 1;
 }
@@ -156,9 +176,22 @@ void Analysis::absorb_products() {
   }
 }
 
-// Whether a later pass had better load the value again.
+// Whether a later pass had better compute the value again: an input, or simple arithmetic on one.
 bool Analysis::is_cheap(int v) const {
-  return statement(v).op == Op::input && natural(bound_.inputs[static_cast<size_t>(v)], value(v).form);
+  const Statement& s = statement(v);
+  const auto is_input = [&](int u) {
+    return statement(u).op == Op::input && natural(bound_.inputs[static_cast<size_t>(u)], value(u).form);
+  };
+  if (s.op == Op::input) return is_input(v);
+  if (s.op != Op::op_add && s.op != Op::op_sub && s.op != Op::op_mul && s.op != Op::op_relu) return false;
+  int inputs = 0;
+  for (int i = 0; i < s.operand_count; ++i) {
+    const int u = s.operands[i];
+    if (!in_pass(value(u).scope)) continue;
+    if (!is_input(u)) return false;
+    ++inputs;
+  }
+  return inputs <= 1;
 }
 
 void Analysis::need_in_pass(int v, int pass) {
@@ -167,6 +200,7 @@ void Analysis::need_in_pass(int v, int pass) {
   if (x.first_pass >= 0 && x.first_pass < pass && x.scope == Scope::tile && !is_cheap(v) && !x.absorbed &&
       (keep_ || direct_store(v) >= 0)) {
     x.kept = true;
+    x.last_pass = pass;
     return;
   }
   wanted_[static_cast<size_t>(pass)][static_cast<size_t>(v)] = true;

@@ -26,6 +26,7 @@ struct Value {
   bool needed = false;
   bool absorbed = false;  // a product that its only reader, a sum, computes itself
   bool kept = false;      // stays in memory for later passes
+  int last_pass = -1;     // the last pass that reads a kept value
   int first_pass = -1;    // the pass that computes it, in scopes loop and tile
 };
 
@@ -63,6 +64,9 @@ class Analysis {
   bool natural(const Access& access, Form form) const;
   // The store, as an index of stores(), to whose tensor v's instruction can write; -1: none.
   int direct_store(int v) const;
+  // The store whose tensor can hold the kept value v until the instruction that reads it last, the only one of its
+  // pass, puts its own value there; -1: none.
+  int lender(int v) const;
 
  private:
   const Statement& statement(int v) const { return kernel_.statements[static_cast<size_t>(v)]; }

@@ -193,7 +193,11 @@ class Compiler {
     }
   }
 
-  void move_in_pass(int address) { this_pass().moving.push_back(static_cast<uint16_t>(address)); }
+  void move_in_pass(int address) {
+    std::vector<uint16_t>& moving = this_pass().moving;
+    const uint16_t a = static_cast<uint16_t>(address);
+    if (std::find(moving.begin(), moving.end(), a) == moving.end()) moving.push_back(a);
+  }
 
   // The register that takes v's value.
   int destination(int v) {
@@ -204,11 +208,13 @@ class Compiler {
     if (const int s = analysis_.direct_store(v); s >= 0 && !computed_before) {
       stored_[static_cast<size_t>(s)] = true;
       const int address = store_address(s);
+      if (in_pass(x.scope)) move_in_pass(address);
       if (x.kept) p.kept_address = address;
       return memory_.register_of(static_cast<uint16_t>(address));
     }
     if (in_pass(x.scope) && x.kept && !computed_before) {
-      p.kept_address = memory_.kept_address(size_of(v));
+      const int lender = analysis_.lender(v);
+      p.kept_address = lender >= 0 ? store_address(lender) : memory_.kept_address(size_of(v));
       move_in_pass(p.kept_address);
       return memory_.register_of(static_cast<uint16_t>(p.kept_address));
     }
@@ -222,7 +228,6 @@ class Compiler {
     if (address >= 0) return address;
     const Store& s = analysis_.stores()[static_cast<size_t>(index)];
     address = memory_.address(*s.access, Address::Base::output, s.output->tensor, type_size(s.actual));
-    if (in_pass(s.scope)) move_in_pass(address);
     return address;
   }
 
@@ -328,7 +333,9 @@ class Compiler {
     stored_[index] = true;
     const Store& s = analysis_.stores()[index];
     const size_t size = type_size(s.actual);
-    const int target = memory_.register_of(static_cast<uint16_t>(store_address(static_cast<int>(index))));
+    const int address = store_address(static_cast<int>(index));
+    if (in_pass(s.scope)) move_in_pass(address);
+    const int target = memory_.register_of(static_cast<uint16_t>(address));
     int reg = expanded(s.v, s.form);
     TileFn fn = nullptr;
     if (s.converts) fn = tile_.store(s.actual);
@@ -472,7 +479,7 @@ class Compiler {
       p.expanded = -1;
       p.uses = 0;
       p.temporary = false;
-      if (!here(v) && p.kept_address >= 0) {
+      if (!here(v) && p.kept_address >= 0 && value(v).last_pass >= pass) {
         move_in_pass(p.kept_address);
         p.reg = memory_.register_of(static_cast<uint16_t>(p.kept_address));
       }

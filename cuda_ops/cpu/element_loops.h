@@ -82,12 +82,12 @@ static void trig_loop(void* out, const void* a, const void*, const void*, size_t
   }
 }
 
-#define ONNXFUSE_VALUE_TYPES(X)                                                                                     \
-  X(f32, float)                                                                                                     \
-  X(f64, double)                                                                                                    \
-  X(i8, int8_t)                                                                                                     \
-  X(i16, int16_t) X(i32, int32_t) X(i64, int64_t) X(u8, uint8_t) X(u16, uint16_t) X(u32, uint32_t) X(u64, uint64_t) \
-      X(boolean, bool)
+#define ONNXFUSE_VALUE_TYPES(X) \
+  X(f32, float)                 \
+  X(f64, double)                \
+  X(i8, int8_t)                 \
+  X(i16, int16_t)               \
+  X(i32, int32_t) X(i64, int64_t) X(u8, uint8_t) X(u16, uint16_t) X(u32, uint32_t) X(u64, uint64_t) X(boolean, bool)
 
 // The types that have loops with scalar operands; other types have them copied out into a tile.
 template <class T>
