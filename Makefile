@@ -57,18 +57,19 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(WHEELS)/.built: $(SOURCES) | $(BIN)/python
-	rm -rf $(WHEELS)
+	@echo "Building the library (it takes a minute or two)"
+	@rm -rf $(WHEELS)
 	$(PIP) wheel -q --no-deps --wheel-dir $(WHEELS) .
-	touch $@
+	@touch $@
 
 $(VENV)/.onnxfuse: $(WHEELS)/.built
 	$(PIP) install -q --force-reinstall --no-deps $(WHEELS)/onnxfuse-*.whl
 	$(PIP) install -q "$$(ls $(WHEELS)/onnxfuse-*.whl)[cpu]"
-	touch $@
+	@touch $@
 
 $(VENV)/.tools: $(VENV)/.onnxfuse
 	$(PIP) install -q "$$(ls $(WHEELS)/onnxfuse-*.whl)[cpu,test]" "$(TORCH)"
-	touch $@
+	@touch $@
 
 clean:
 	rm -rf build dist demo $(VENV)/.onnxfuse $(VENV)/.tools onnxfuse/custom_ops/*.so
