@@ -130,7 +130,7 @@ void BodyWriter::declare_shared() {
   }
   const size_t across = static_cast<size_t>(schedule_.threads / schedule_.group);
   const size_t bytes = widest * static_cast<size_t>(schedule_.lanes) * across * static_cast<size_t>(schedule_.group + 1);
-  out_.line("__shared__ alignas(8) char shared[" + std::to_string(bytes) + "];");
+  out_.line("alignas(8) __shared__ char shared[" + std::to_string(bytes) + "];");
 }
 
 void BodyWriter::write_result(int reduction) {

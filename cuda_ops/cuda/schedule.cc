@@ -151,7 +151,7 @@ Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& sta
     schedule.threads = across * schedule.group;
   }
   schedule.slots = static_cast<int>(std::min<int64_t>(ceil_div(n, schedule.group), 1 << 20));
-  schedule.resident = plan.reduced_points > 0 && registers_of(schedule.group) <= (schedule.threads > 512 ? 40 : 64) &&
+  schedule.resident = plan.reduced_points > 0 && registers_of(schedule.group) <= (schedule.threads <= 512 ? 64 : wide_totals ? 24 : 40) &&
                       (!wide_totals || shared_bytes(schedule.threads) <= kSharedBytes);
   const int64_t blocks = ceil_div(columns, across);
   const bool few = blocks * 2 < device.multiprocessors && n >= 4096;

@@ -41,17 +41,18 @@ struct Minimum {
   }
 };
 
+// LANES is a power of two; neighbours' halves are combined first.
+template <class Reduction, int LANES, class T>
+DEVICE T reduce_first(const T* value) {
+  if constexpr (LANES == 1) {
+    return value[0];
+  } else {
+    return Reduction::apply(reduce_first<Reduction, LANES / 2>(value), reduce_first<Reduction, LANES / 2>(value + LANES / 2));
+  }
+}
 template <class Reduction, int LANES, class T>
 DEVICE T reduce_lanes(const T (&value)[LANES]) {
-  T kept[LANES];
-#pragma unroll
-  for (int lane = 0; lane < LANES; ++lane) kept[lane] = value[lane];
-#pragma unroll
-  for (int half = LANES / 2; half > 0; half /= 2) {
-#pragma unroll
-    for (int lane = 0; lane < half; ++lane) kept[lane] = Reduction::apply(kept[lane], kept[lane + half]);
-  }
-  return kept[0];
+  return reduce_first<Reduction, LANES>(value);
 }
 
 DEVICE i8 shuffle(i8 value, int mask) { return static_cast<i8>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask)); }
