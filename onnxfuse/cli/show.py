@@ -47,7 +47,7 @@ def show_report(report: Report, verbose: bool) -> None:
     line(f"target {report.target}: {before} nodes -> {after}, of which {len(report.fusions)} fused", "bold")
     if report.fusions:
         traffic = f"{_saved(report.fusions)} of memory traffic" if report.bytes_saved is not None else ""
-        line(" and ".join(filter(None, (f"each run saves {report.launches_saved} launches", traffic))))
+        line(" and ".join(filter(None, (f"each run saves {_count(report.launches_saved, 'launch')}", traffic))))
     if any(f.bytes_saved is None for f in report.fusions):
         line("(memory traffic is known where all shapes are static)")
 
@@ -96,12 +96,17 @@ def _every_refusal(refusals: Sequence[Refusal]) -> None:
     table("Not fused", ("node", "operator", "graph", "reason"), rows)
 
 
+def _count(number: int, noun: str) -> str:
+    plural = noun + ("es" if noun.endswith("ch") else "s")
+    return f"{number} {noun if number == 1 else plural}"
+
+
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.2e}"
 
 
 def _cosine(value: float | None) -> str:
-    return "-" if value is None else f"{value:.9f}"
+    return "-" if value is None else f"{value:.7f}"
 
 
 def _row(c: OutputComparison) -> tuple[str, ...]:
@@ -125,11 +130,11 @@ def show_validation(result: Validation) -> None:
         line(f"without the library: {wrong_function}", "yellow")
     for note in result.notes:
         line(f"note: {note}", "yellow")
-    total = f"{len(result.outputs)} output" + ("s" if len(result.outputs) != 1 else "")
+    total = _count(len(result.outputs), "output")
     wrong = [c.name for c in result.outputs if not c.ok]
     if wrong:
         line(f"FAILED: {len(wrong)} of {total} not within tolerance: {_shorten(', '.join(wrong))}", "bold red")
     elif result.wrong_functions:
-        line(f"FAILED: {len(result.wrong_functions)} local functions do not match their programs", "bold red")
+        line(f"FAILED: {_count(len(result.wrong_functions), 'local function')} not as the program says", "bold red")
     else:
         line(f"OK: {total} within tolerance", "bold green")
