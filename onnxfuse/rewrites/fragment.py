@@ -126,9 +126,9 @@ class Builder:
 
     def through(self, value: Value, view: View, shape: Shape | None = None) -> Value:
         """A view of a value; `shape` is that of the view, where the view's pieces do not give it."""
-        if view.trivial:
-            return value
         shape = view.shape() if shape is None else shape
+        if view.trivial and shape == value.shape:  # an expansion of a symbolic dimension is not trivial
+            return value
         if value.op == "const":
             if any(d != 1 for d in shape):
                 raise RefusalError("it expands a constant")
