@@ -17,7 +17,7 @@ _MOST_ROWS = 20
 _MOST_EXAMPLES = 3
 _WIDEST = 64
 # What in a reason names a tensor or a number, and so keeps equal reasons apart.
-_NAME = re.compile(r"'[^']*'|\S*[0-9_/]\S*(?<![,;:)])")
+_NAME = re.compile(r"'[^']*'|\S*[0-9_/]\S*(?<![,;:])")
 
 
 def compact(operators: Iterable[str]) -> str:
