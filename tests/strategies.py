@@ -128,11 +128,13 @@ def input_maps(draw: Draw, extents: tuple[int | None, ...]) -> Map:
     entries: list[Entry] = []
     while dims:
         k = dims.pop(0)
-        kind = draw(st.sampled_from(["plain", "plain", "plain", "one", "affine", "reversed", "merged"]))
+        kind = draw(st.sampled_from(["plain", "plain", "plain", "one", "part", "affine", "reversed", "merged"]))
         if kind == "plain":
             entries.append(dim(k))
         elif kind == "one":
             entries.append(ONE)
+        elif kind == "part" and extents[k] is not None:
+            entries.append(Entry(((k, 1),), 0, extents[k] + draw(st.integers(1, 2))))
         elif kind == "affine":
             entries.append(Entry(((k, draw(st.integers(1, 3))),), draw(st.integers(0, 2))))
         elif kind == "reversed" and extents[k] is not None:
@@ -222,27 +224,33 @@ def shapes_for(program: Program, extents: list[list[int]], rng: np.random.Genera
     With probability `broadcast` an axis that is only read through a plain dk, and whose extent another axis or the
     program shows as well, has extent 1.
     """
-    needs: dict[tuple[int, int], list[tuple[int, int, int | None]]] = {}  # axis -> (kernel, extent, plain dk)
+    # For each axis of an input, its reads: the kernel, the extent that it needs, whether that is written, and dk where
+    # it runs over all of the axis.
+    needs: dict[tuple[int, int], list[tuple[int, int, bool, int | None]]] = {}
     for place, kernel in enumerate(program.kernels):
         for statement in kernel.statements:
             if not isinstance(statement, Input):
                 continue
             for axis, entry in enumerate(statement.map):
                 reach = entry.offset + sum(scale * (extents[place][k] - 1) for k, scale in entry.terms if scale > 0)
-                needs.setdefault((statement.tensor, axis), []).append((place, reach + 1, entry.plain))
+                extent = reach + 1 if entry.extent is None else entry.extent
+                needs.setdefault((statement.tensor, axis), []).append(
+                    (place, extent, entry.extent is not None, entry.whole)
+                )
     shapes = [[1] * rank for _, rank in program.inputs]
     showing: dict[tuple[int, int], int] = {}
     for found in needs.values():
-        for place, _, plain in found:
-            if plain is not None:
-                showing[place, plain] = showing.get((place, plain), 0) + 1
+        for place, _, _, whole in found:
+            if whole is not None:
+                showing[place, whole] = showing.get((place, whole), 0) + 1
     for (tensor, axis), found in sorted(needs.items()):
-        plains = {extent for _, extent, plain in found if plain is not None}
-        extent = max(extent for _, extent, _ in found)
-        if len(plains) > 1 or (plains and plains != {extent}):
+        exact = {extent for _, extent, written, whole in found if written or whole is not None}
+        extent = max(extent for _, extent, _, _ in found)
+        if len(exact) > 1 or (exact and exact != {extent}):
             return None
-        if plains and len(found) == 1 and showing[found[0][0], found[0][2]] > 1 and rng.random() < broadcast:
-            showing[found[0][0], found[0][2]] -= 1
+        place, _, _, whole = found[0]
+        if len(found) == 1 and whole is not None and showing[place, whole] > 1 and rng.random() < broadcast:
+            showing[place, whole] -= 1
             extent = 1
         shapes[tensor][axis] = extent
     return [tuple(shape) for shape in shapes]
