@@ -28,7 +28,7 @@ Analysis::Analysis(const Kernel& kernel, const BoundKernel& bound, const Layout&
   classify();
   find_needed();
   for (size_t i = 0; i < kernel.outputs.size(); ++i) stores_.push_back(make_store(kernel.outputs[i], bound.outputs[i]));
-  absorb_products();
+  absorb_operands();
   plan_passes();
 }
 
@@ -155,22 +155,23 @@ bool Analysis::accumulates(int v, int pass) const {
   return value(v).needed && is_reduction(statement(v).op) && value(v).stage == pass + 1;
 }
 
-// Sums of products need not store the products: reductions with a dot product, additions with a fused multiply-add.
-void Analysis::absorb_products() {
+// Some pairs of operations have one loop, which spares the value between them: sums of products (in reductions a dot
+// product, in additions a fused multiply-add) and the exponential of a difference.
+void Analysis::absorb_operands() {
   for (int v = 0; v < count(); ++v) {
     const Statement& s = statement(v);
     const bool reduces = s.op == Op::op_reduce_sum || s.op == Op::op_reduce_mean;
-    if (!value(v).needed || s.type != Type::f32 || (s.op != Op::op_add && !reduces)) continue;
+    if (!value(v).needed || s.type != Type::f32 || (s.op != Op::op_add && s.op != Op::op_exp && !reduces)) continue;
     if (reduces && layout_.schedule == Schedule::column) continue;
     for (int i = 0; i < s.operand_count; ++i) {
-      const int product = s.operands[i];
-      const Statement& p = statement(product);
-      const Value& x = value(product);
-      if (p.op != Op::op_mul || x.readers != 1 || x.form != kFull) continue;
+      const int inner = s.operands[i];
+      const Statement& p = statement(inner);
+      const Value& x = value(inner);
+      if (p.op != (s.op == Op::op_exp ? Op::op_sub : Op::op_mul) || x.readers != 1 || x.form != kFull) continue;
       const bool full = value(p.operands[0]).form == kFull && value(p.operands[1]).form == kFull;
       const bool same = x.scope == value(v).scope && x.form == value(v).form && x.stage == value(v).stage;
       if (!(reduces ? full : same)) continue;
-      at(product).absorbed = true;
+      at(inner).absorbed = true;
       break;  // of two products, one
     }
   }

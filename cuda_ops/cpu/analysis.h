@@ -24,7 +24,7 @@ struct Value {
   int stage = 0;    // the first pass that can use it
   int readers = 0;  // operations and stores that use it
   bool needed = false;
-  bool absorbed = false;  // a product that its only reader, a sum, computes itself
+  bool absorbed = false;  // its only reader computes it too
   bool kept = false;      // stays in memory for later passes
   int last_pass = -1;     // the last pass that reads a kept value
   int first_pass = -1;    // the pass that computes it, in scopes loop and tile
@@ -75,7 +75,7 @@ class Analysis {
   Form form_of(uint32_t deps) const;
   void classify();
   void find_needed();
-  void absorb_products();
+  void absorb_operands();
   Store make_store(const Output& output, const Access& access) const;
   bool is_direct(const Store& store) const;
   bool is_cheap(int v) const;

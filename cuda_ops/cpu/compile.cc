@@ -301,6 +301,9 @@ class Compiler {
     if (s.op == Op::cast) return write_call(v, s.operands, 1, [&](unsigned) { return tile_.cast(type, s.type); });
     if (s.op == Op::op_add && (value(s.operands[0]).absorbed || value(s.operands[1]).absorbed))
       return write_multiply_add(v);
+    if (s.op == Op::op_exp && value(s.operands[0]).absorbed)
+      return write_call(v, statement(s.operands[0]).operands, 2,
+                        [&](unsigned scalars) { return tile_.exp_of_difference(scalars); });
     if (s.op == Op::op_pow && (is_constant(s.operands[1], 2) || is_constant(s.operands[1], 3))) return write_power(v);
     write_call(v, s.operands, s.operand_count, [&](unsigned scalars) { return tile_.primitive(s.op, type, scalars); });
   }

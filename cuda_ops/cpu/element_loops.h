@@ -157,6 +157,20 @@ static TileFn find_multiply_add(unsigned scalars) {
                         : nullptr;
 }
 
+template <unsigned scalars>
+static void exp_of_difference_loop(void* out, const void* a, const void* b, const void*, size_t n) {
+  auto* po = static_cast<float*>(out);
+  auto* pa = static_cast<const float*>(a);
+  auto* pb = static_cast<const float*>(b);
+  [[maybe_unused]] const float b0 = scalars & 2 ? *pb : 0;
+  ONNXFUSE_VECTORIZE
+  for (size_t i = 0; i < n; ++i) po[i] = of_exp(pa[i] - (scalars & 2 ? b0 : pb[i]));
+}
+
+static TileFn find_exp_of_difference(unsigned scalars) {
+  return scalars == 0 ? exp_of_difference_loop<0> : scalars == 2 ? exp_of_difference_loop<2> : nullptr;
+}
+
 template <class To, class From>
 static void cast_loop(void* out, const void* a, const void*, const void*, size_t n) {
   auto* po = static_cast<Stored<To>*>(out);

@@ -28,9 +28,8 @@ struct ExpParts {
   float p;
 };
 
-static inline ExpParts exp_parts(float x) {
-  const float t = x * kLog2E + kRounder;
-  const float k = t - kRounder;
+// expm1(x - k * ln 2)
+static inline float exp_remainder(float x, float k) {
   const float r = (x - k * kLn2Hi) - k * kLn2Lo;
   float q = 0.000199434522f;
   q = q * r + 0.00139344553f;
@@ -38,22 +37,29 @@ static inline ExpParts exp_parts(float x) {
   q = q * r + 0.0416664742f;
   q = q * r + 0.166666672f;
   q = q * r + 0.5f;
-  return {static_cast<int32_t>(float_to_bits(t) - 0x4b400000u), r + r * r * q};
+  return r + r * r * q;
+}
+
+static inline ExpParts exp_parts(float x) {
+  const float t = x * kLog2E + kRounder;
+  return {static_cast<int32_t>(float_to_bits(t) - 0x4b400000u), exp_remainder(x, t - kRounder)};
 }
 
 // 2^k for -126 <= k <= 127
 static inline float power_of_two(int32_t k) { return bits_to_float(static_cast<uint32_t>(k + 127) << 23); }
 
-// a if a is NaN
-static inline float clamp(float a, float low, float high) {
-  a = a < low ? low : a;
-  return a > high ? high : a;
-}
-
+// 2^k comes in two factors, since the result may be denormal or overflow. Above 2^130, k stops and p goes on to
+// infinity.
 static inline float of_exp(float a) {
-  const ExpParts e = exp_parts(clamp(a, -105.0f, 90.0f));
-  const int32_t half = e.k >> 1;  // 2^k in two factors: the result may be denormal or overflow
-  return (e.p * power_of_two(half) + power_of_two(half)) * power_of_two(e.k - half);
+  constexpr int32_t most = 0x4b400000 + 130;
+  const float t = a * kLog2E + kRounder;
+  const int32_t bits = static_cast<int32_t>(float_to_bits(t));
+  const int32_t bounded = bits < most ? bits : most;  // as numbers, since t is positive where it matters
+  const float p = exp_remainder(a, bits_to_float(static_cast<uint32_t>(bounded)) - kRounder);
+  const int32_t k = bounded - 0x4b400000;
+  const int32_t half = k >> 1;
+  const float r = (p * power_of_two(half) + power_of_two(half)) * power_of_two(k - half);
+  return a < -104.0f ? 0.0f : r;
 }
 
 // exp(a) for -87 <= a <= 0 (and NaN); below, some number of at most 2^-125
@@ -72,7 +78,8 @@ static inline float expm1_nonpositive(float a) {
 }
 
 static inline float of_expm1(float a) {
-  const ExpParts e = exp_parts(clamp(a, -20.0f, 88.9f));
+  const float above = a < -20.0f ? -20.0f : a;
+  const ExpParts e = exp_parts(above > 88.9f ? 88.9f : above);
   const float s = power_of_two(e.k - 1);  // half of it: 2^128 would overflow where the result does not
   const float r = 2.0f * (e.p * s + (s - 0.5f));
   return a == 0.0f ? a : r;

@@ -30,6 +30,8 @@ struct TileKernels {
   TileFn (*primitive)(Op op, Type type, unsigned scalars);
   // f32: out[i] = a[i] * b[i] + c[i], with scalars as above; never nullptr where bit 0 is not set.
   TileFn (*multiply_add)(unsigned scalars);
+  // f32: out[i] = exp(a[i] - b[i]); never nullptr where bit 0 is not set.
+  TileFn (*exp_of_difference)(unsigned scalars);
   TileFn (*cast)(Type from, Type to);  // between types of values
   TileFn (*load)(Type storage);        // f16 or bf16 to f32
   TileFn (*store)(Type storage);       // f32 to f16 or bf16

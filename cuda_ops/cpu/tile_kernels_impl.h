@@ -30,7 +30,8 @@ namespace {
 }  // namespace
 
 extern const TileKernels ONNXFUSE_ISA;
-const TileKernels ONNXFUSE_ISA = {find_primitive, find_multiply_add, find_cast,  find_load,
-                                  find_store,     find_copy,         find_splat, find_reduction};
+const TileKernels ONNXFUSE_ISA = {find_primitive, find_multiply_add, find_exp_of_difference,
+                                  find_cast,      find_load,         find_store,
+                                  find_copy,      find_splat,        find_reduction};
 
 }  // namespace onnxfuse::cpu
