@@ -91,7 +91,8 @@ void Accesses::write_coordinates(Writer& out, const std::vector<PlanDim>& dims, 
   std::string left = "static_cast<" + type + ">(" + number + ")";
   for (size_t d = dims.size() - 1; d > 0; --d) {
     const std::string name = std::to_string(d);
-    const std::string divisor = dims[d].fixed ? std::to_string(dims[d].extent) : "p." + std::string(reduced ? "re" : "pe") + name;
+    const std::string divisor =
+        dims[d].fixed ? std::to_string(dims[d].extent) : "p." + std::string(reduced ? "re" : "pe") + name;
     const std::string value = dims[d].fixed || wide ? divisor : divisor + ".value";
     out.line("const " + type + " " + rest + name + " = " + left + " / " + divisor + ";");
     out.line("const " + type + " " + coordinate + name + " = " + left + " - " + rest + name + " * " + value + ";");
@@ -113,7 +114,8 @@ std::string Accesses::stride(const PlanAccess& access, bool reduced, size_t dim)
   return std::string("p.") + (reduced ? "rs" : "ps") + std::to_string(c) + "_" + std::to_string(dim);
 }
 
-void Accesses::write_base(Writer& out, const PlanAccess& access, const std::string& name, const std::string& pointer) const {
+void Accesses::write_base(Writer& out, const PlanAccess& access, const std::string& name,
+                          const std::string& pointer) const {
   const std::string type = plan_.reduces || plan_.wide_parallel ? "i64" : "i32";
   std::string offset;
   for (size_t d = 0; d < access.parallel.size(); ++d) {
@@ -122,8 +124,8 @@ void Accesses::write_base(Writer& out, const PlanAccess& access, const std::stri
     offset += "static_cast<" + type + ">(c" + std::to_string(d) + ")";
     if (access.parallel[d] != 1) offset += " * " + stride(access, false, d);
   }
-  out.line(std::string(access.output ? "" : "const ") + cuda_type(access.storage) + "* const " + name + " = p." + pointer +
-           (offset.empty() ? "" : " + (" + offset + ")") + ";");
+  out.line(std::string(access.output ? "" : "const ") + cuda_type(access.storage) + "* const " + name + " = p." +
+           pointer + (offset.empty() ? "" : " + (" + offset + ")") + ";");
 }
 
 std::string Accesses::reduced_offset(const PlanAccess& access) const {
@@ -149,7 +151,8 @@ std::string Accesses::store_condition(const PlanAccess& access, bool with_reduce
     if (access.lacks_parallel >> d & 1u) require("c" + std::to_string(d) + " == 0");
   }
   for (size_t d = 0; with_reduced && d < access.reduced.size(); ++d) {
-    if (access.lacks_reduced >> d & 1u) require(plan_.reduced.size() == 1 ? "r == 0" : "r" + std::to_string(d) + " == 0");
+    if (access.lacks_reduced >> d & 1u)
+      require(plan_.reduced.size() == 1 ? "r == 0" : "r" + std::to_string(d) + " == 0");
   }
   return condition;
 }

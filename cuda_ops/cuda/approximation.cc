@@ -16,25 +16,38 @@ std::vector<bool> not_negative(const Kernel& kernel) {
     const Statement& s = kernel.statements[i];
     const auto of = [&](int k) -> bool { return result[s.operands[k]]; };
     switch (s.op) {
-      case Op::constant: result[i] = is_float(s.type) && s.literal.f >= 0; break;
+      case Op::constant:
+        result[i] = is_float(s.type) && s.literal.f >= 0;
+        break;
       case Op::op_exp:
       case Op::op_abs:
       case Op::op_sqrt:
       case Op::op_sigmoid:
       case Op::op_softplus:
-      case Op::op_relu: result[i] = true; break;
+      case Op::op_relu:
+        result[i] = true;
+        break;
       case Op::op_reciprocal:
       case Op::op_reduce_sum:
       case Op::op_reduce_mean:
       case Op::op_reduce_max:
-      case Op::op_reduce_min: result[i] = of(0); break;
-      case Op::op_mul: result[i] = s.operands[0] == s.operands[1] || (of(0) && of(1)); break;
+      case Op::op_reduce_min:
+        result[i] = of(0);
+        break;
+      case Op::op_mul:
+        result[i] = s.operands[0] == s.operands[1] || (of(0) && of(1));
+        break;
       case Op::op_add:
       case Op::op_div:
       case Op::op_min:
-      case Op::op_max: result[i] = of(0) && of(1); break;
-      case Op::op_where: result[i] = of(1) && of(2); break;
-      default: break;
+      case Op::op_max:
+        result[i] = of(0) && of(1);
+        break;
+      case Op::op_where:
+        result[i] = of(1) && of(2);
+        break;
+      default:
+        break;
     }
   }
   return result;
@@ -44,7 +57,9 @@ std::vector<bool> not_negative(const Kernel& kernel) {
 enum class Effect { keeps_relative, keeps_absolute, magnifies };
 
 Effect effect(const Kernel& kernel, const Statement& s, const std::vector<bool>& positive) {
-  const auto same_sign = [&](int k) { return positive[s.operands[k]] ? Effect::keeps_relative : Effect::keeps_absolute; };
+  const auto same_sign = [&](int k) {
+    return positive[s.operands[k]] ? Effect::keeps_relative : Effect::keeps_absolute;
+  };
   switch (s.op) {
     case Op::op_mul:
     case Op::op_div:
@@ -57,18 +72,24 @@ Effect effect(const Kernel& kernel, const Statement& s, const std::vector<bool>&
     case Op::op_max:
     case Op::op_where:
     case Op::op_reduce_max:
-    case Op::op_reduce_min: return Effect::keeps_relative;
-    case Op::op_add: return std::max(same_sign(0), same_sign(1));
+    case Op::op_reduce_min:
+      return Effect::keeps_relative;
+    case Op::op_add:
+      return std::max(same_sign(0), same_sign(1));
     case Op::op_reduce_sum:
-    case Op::op_reduce_mean: return same_sign(0);
+    case Op::op_reduce_mean:
+      return same_sign(0);
     case Op::op_sub:
     case Op::op_exp:
     case Op::op_tanh:
     case Op::op_erf:
     case Op::op_sigmoid:
-    case Op::op_softplus: return Effect::keeps_absolute;
-    case Op::cast: return kernel.statements[s.operands[0]].type == s.type ? Effect::keeps_relative : Effect::magnifies;
-    default: return Effect::magnifies;
+    case Op::op_softplus:
+      return Effect::keeps_absolute;
+    case Op::cast:
+      return kernel.statements[s.operands[0]].type == s.type ? Effect::keeps_relative : Effect::magnifies;
+    default:
+      return Effect::magnifies;
   }
 }
 

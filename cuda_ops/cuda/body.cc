@@ -63,11 +63,13 @@ void BodyWriter::write_prologue(bool split) {
     out_.line("if (id >= p.points) return;");
     out_.line("constexpr int k = 0;");
     if (accesses_.has_tail()) {
-      out_.line("const int left = p.points - id < " + lanes() + " ? static_cast<int>(p.points - id) : " + lanes() + ";");
+      out_.line("const int left = p.points - id < " + lanes() + " ? static_cast<int>(p.points - id) : " + lanes() +
+                ";");
     }
   } else if (row()) {
     out_.line("const int t = threadIdx.x % " + group + ";");
-    const std::string own = schedule_.threads == schedule_.group ? block : block + " * " + across + " + threadIdx.x / " + group;
+    const std::string own =
+        schedule_.threads == schedule_.group ? block : block + " * " + across + " + threadIdx.x / " + group;
     out_.line("const bool valid = " + own + " < p.points;");
     out_.line("const " + index + " id = valid ? " + own + " : p.points - 1;");
   } else {
@@ -81,7 +83,8 @@ void BodyWriter::write_prologue(bool split) {
     out_.line("const " + reduced + " length = " + length + ";");
     if (split) {
       out_.line("const " + reduced + " begin = static_cast<" + reduced + ">(blockIdx.y * p.piece);");
-      out_.line("const " + reduced + " end = length - begin < p.piece ? length : static_cast<" + reduced + ">(begin + p.piece);");
+      out_.line("const " + reduced + " end = length - begin < p.piece ? length : static_cast<" + reduced +
+                ">(begin + p.piece);");
     } else {
       out_.line("constexpr " + reduced + " begin = 0;");
       out_.line("const " + reduced + " end = length;");
@@ -104,7 +107,8 @@ std::vector<int> BodyWriter::loads_of(int pass) const {
   std::vector<int> inputs;
   for (const int i : stages_.needed[pass]) {
     if (statement(i).op != Op::input) continue;
-    const bool early = schedule_.resident && !elementwise() && (accesses_.streams(accesses_.input(i)) || stages_.first_pass[i] != pass);
+    const bool early = schedule_.resident && !elementwise() &&
+                       (accesses_.streams(accesses_.input(i)) || stages_.first_pass[i] != pass);
     if (!early) inputs.push_back(i);
   }
   return inputs;
@@ -141,9 +145,15 @@ void BodyWriter::write_loads(const std::vector<int>& inputs) {
     const PlanAccess& access = accesses_.input(i);
     const std::string n = std::to_string(i);
     switch (accesses_.lane_mode(access)) {
-      case LaneMode::vector: out_.line("Raw<" + bytes(access) + "> raw" + n + "[" + slots() + "];"); break;
-      case LaneMode::uniform: out_.line(element(access) + " raw" + n + "[" + slots() + "];"); break;
-      case LaneMode::strided: out_.line(element(access) + " raw" + n + "[" + slots() + "][" + lanes() + "];"); break;
+      case LaneMode::vector:
+        out_.line("Raw<" + bytes(access) + "> raw" + n + "[" + slots() + "];");
+        break;
+      case LaneMode::uniform:
+        out_.line(element(access) + " raw" + n + "[" + slots() + "];");
+        break;
+      case LaneMode::strided:
+        out_.line(element(access) + " raw" + n + "[" + slots() + "][" + lanes() + "];");
+        break;
     }
   }
   open_slot(true);
@@ -160,11 +170,14 @@ void BodyWriter::write_loads(const std::vector<int>& inputs) {
           out_.line("raw" + n + "[k] = load" + constant + "<" + bytes(access) + ">(" + address + ");");
         }
         break;
-      case LaneMode::uniform: out_.line("raw" + n + "[k] = load_one" + constant + "(" + address + ");"); break;
+      case LaneMode::uniform:
+        out_.line("raw" + n + "[k] = load_one" + constant + "(" + address + ");");
+        break;
       case LaneMode::strided:
         out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) {");
         if (accesses_.has_tail()) out_.line("if (w >= left) break;");
-        out_.line("raw" + n + "[k][w] = load_one" + constant + "(" + address + " + w * " + accesses_.lane_stride(access) + ");");
+        out_.line("raw" + n + "[k][w] = load_one" + constant + "(" + address + " + w * " +
+                  accesses_.lane_stride(access) + ");");
         out_.line("}");
         break;
     }
@@ -185,7 +198,8 @@ void BodyWriter::write_pass(int pass) {
   if (!looped) {
     for (const int i : stages_.needed[pass]) {
       if (stages_.kept[i] && stages_.first_pass[i] == pass && statement(i).op != Op::input) {
-        out_.line(std::string(cuda_type(statement(i).type)) + " k" + std::to_string(i) + "[" + slots() + "][" + lanes() + "];");
+        out_.line(std::string(cuda_type(statement(i).type)) + " k" + std::to_string(i) + "[" + slots() + "][" +
+                  lanes() + "];");
       }
     }
   }

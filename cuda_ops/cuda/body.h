@@ -25,7 +25,7 @@ class BodyWriter {
   const Statement& statement(int i) const { return kernel_.statements[i]; }
   std::string lanes() const { return std::to_string(schedule_.lanes); }
   std::string slots() const { return std::to_string(schedule_.slots); }
-  std::string bytes(const PlanAccess& access) const;  // of a vector
+  std::string bytes(const PlanAccess& access) const;    // of a vector
   std::string element(const PlanAccess& access) const;  // type of its values in code
 
   void write_prologue(bool split);

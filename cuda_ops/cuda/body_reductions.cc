@@ -35,13 +35,15 @@ void BodyWriter::declare_accumulators(int pass) {
     const std::string n = std::to_string(i), type = accumulator_type(i), total = total_type(i);
     const std::string which = reducer(statement(i).op);
     out_.line(type + " sum" + n + "[" + lanes() + "];");
-    out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) sum" + n + "[w] = " + which + "::identity<" + type + ">();");
+    out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) sum" + n + "[w] = " + which + "::identity<" + type +
+                  ">();");
     if (schedule_.resident) continue;
     if (row()) {
       out_.line(total + " total" + n + " = " + which + "::identity<" + total + ">();");
     } else {
       out_.line(total + " total" + n + "[" + lanes() + "];");
-      out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) total" + n + "[w] = " + which + "::identity<" + total + ">();");
+      out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) total" + n + "[w] = " + which + "::identity<" + total +
+                    ">();");
     }
   }
 }
@@ -59,10 +61,12 @@ void BodyWriter::write_flush(int pass) {
     const std::string n = std::to_string(i), type = accumulator_type(i), total = total_type(i);
     const std::string which = reducer(statement(i).op);
     if (row()) {
-      out_.line("total" + n + " = " + which + "::apply<" + total + ">(total" + n + ", reduce_lanes<" + which + ">(sum" + n + "));");
+      out_.line("total" + n + " = " + which + "::apply<" + total + ">(total" + n + ", reduce_lanes<" + which + ">(sum" +
+                n + "));");
     }
     out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) {");
-    if (!row()) out_.line("total" + n + "[w] = " + which + "::apply<" + total + ">(total" + n + "[w], sum" + n + "[w]);");
+    if (!row())
+      out_.line("total" + n + "[w] = " + which + "::apply<" + total + ">(total" + n + "[w], sum" + n + "[w]);");
     out_.line("sum" + n + "[w] = " + which + "::identity<" + type + ">();");
     out_.line("}");
   }
@@ -78,10 +82,12 @@ void BodyWriter::write_combination(int reduction) {
 }
 
 void BodyWriter::write_row_combination(int reduction, const std::string& total) {
-  const std::string n = std::to_string(reduction), type = total_type(reduction), which = reducer(statement(reduction).op);
+  const std::string n = std::to_string(reduction), type = total_type(reduction),
+                    which = reducer(statement(reduction).op);
   const int group = schedule_.group;
   if (group <= 32) {
-    out_.line("const " + type + " all" + n + " = reduce_warp<" + which + ", " + std::to_string(group) + ">(" + total + ");");
+    out_.line("const " + type + " all" + n + " = reduce_warp<" + which + ", " + std::to_string(group) + ">(" + total +
+              ");");
     return;
   }
   const std::string warps = std::to_string(group / 32);
@@ -93,8 +99,10 @@ void BodyWriter::write_row_combination(int reduction, const std::string& total) 
 }
 
 void BodyWriter::write_column_combination(int reduction, const std::string& total) {
-  const std::string n = std::to_string(reduction), type = total_type(reduction), which = reducer(statement(reduction).op);
-  const std::string across = std::to_string(schedule_.threads / schedule_.group), group = std::to_string(schedule_.group);
+  const std::string n = std::to_string(reduction), type = total_type(reduction),
+                    which = reducer(statement(reduction).op);
+  const std::string across = std::to_string(schedule_.threads / schedule_.group),
+                    group = std::to_string(schedule_.group);
   out_.line(type + " all" + n + "[" + lanes() + "];");
   if (schedule_.group == 1) {
     out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) all" + n + "[w] = " + total + "[w];");
@@ -107,7 +115,8 @@ void BodyWriter::write_column_combination(int reduction, const std::string& tota
   out_.line(type + "* const parts = reinterpret_cast<" + type + "*>(shared);");
   out_.line(type + "* const results = parts + " + lanes() + " * " + group + " * " + across + ";");
   out_.line("const int x = threadIdx.x % " + across + ";");
-  out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) parts[(w * " + group + " + t) * " + across + " + x] = " + total + "[w];");
+  out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) parts[(w * " + group + " + t) * " + across +
+                " + x] = " + total + "[w];");
   out_.line("__syncthreads();");
   out_.line("for (int w = t; w < " + lanes() + "; w += " + group + ") {");
   out_.line(type + " sum = parts[w * " + group + " * " + across + " + x];");
@@ -129,7 +138,8 @@ void BodyWriter::declare_shared() {
     for (const int i : pass) widest = std::max(widest, total_type(i) == "f64" ? 8 : type_size(statement(i).type));
   }
   const size_t across = static_cast<size_t>(schedule_.threads / schedule_.group);
-  const size_t bytes = widest * static_cast<size_t>(schedule_.lanes) * across * static_cast<size_t>(schedule_.group + 1);
+  const size_t bytes =
+      widest * static_cast<size_t>(schedule_.lanes) * across * static_cast<size_t>(schedule_.group + 1);
   out_.line("alignas(8) __shared__ char shared[" + std::to_string(bytes) + "];");
 }
 
@@ -155,7 +165,8 @@ void BodyWriter::write_result(int reduction) {
 std::string BodyWriter::partial_pointer(int reduction) const {
   int number = 0;
   for (int i = 0; i < reduction; ++i) number += is_reduction(statement(i).op) ? 1 : 0;
-  return "reinterpret_cast<" + total_type(reduction) + "*>(p.scratch + " + std::to_string(number) + " * p.partial_bytes)";
+  return "reinterpret_cast<" + total_type(reduction) + "*>(p.scratch + " + std::to_string(number) +
+         " * p.partial_bytes)";
 }
 
 void BodyWriter::write_partials(int pass) {
@@ -186,7 +197,8 @@ void BodyWriter::read_partials(int pass) {
       out_.line("}");
     } else {
       out_.line(type + " total" + n + "[" + lanes() + "];");
-      out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) total" + n + "[w] = " + which + "::identity<" + type + ">();");
+      out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) total" + n + "[w] = " + which + "::identity<" + type +
+                    ">();");
       out_.line(loop);
       out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) {");
       out_.line("total" + n + "[w] = " + which + "::apply<" + type + ">(total" + n + "[w], " + pointer +

@@ -46,7 +46,8 @@ std::string BodyWriter::expression(int i, Scope context) const {
     }
     if (uses_denominator(i)) {
       const std::string lane = stages_.scope[divisor] == Scope::lane ? "[w]" : "";
-      return std::string(fast_division ? "divide_fast(" : "divide(") + of(0) + ", d" + std::to_string(divisor) + lane + ")";
+      return std::string(fast_division ? "divide_fast(" : "divide(") + of(0) + ", d" + std::to_string(divisor) + lane +
+             ")";
     }
     if (fast_division) return "fast_div(" + of(0) + ", " + of(1) + ")";
   }
@@ -130,12 +131,14 @@ void BodyWriter::write_point_statements(int pass) {
   std::sort(own.begin(), own.end());
   own.erase(std::unique(own.begin(), own.end()), own.end());
   for (const int i : own) {
-    const std::string n = std::to_string(i), declaration = std::string("const ") + cuda_type(statement(i).type) + " v" + n;
+    const std::string n = std::to_string(i),
+                      declaration = std::string("const ") + cuda_type(statement(i).type) + " v" + n;
     const bool earlier = !looped && stages_.first_pass[i] < pass;
     if (statement(i).op == Op::input) {
       const PlanAccess& access = accesses_.input(i);
       const LaneMode mode = accesses_.lane_mode(access);
-      const std::string value = mode == LaneMode::vector    ? std::string("get<") + cuda_type(access.storage) + ">(raw" + n + "[k], w)"
+      const std::string value = mode == LaneMode::vector
+                                    ? std::string("get<") + cuda_type(access.storage) + ">(raw" + n + "[k], w)"
                                 : mode == LaneMode::uniform ? "raw" + n + "[k]"
                                                             : "raw" + n + "[k][w]";
       out_.line(declaration + " = " + value + ";");
@@ -151,7 +154,8 @@ void BodyWriter::write_point_statements(int pass) {
     const PlanAccess& access = accesses_.output(k);
     if (plan_.reduces && !access.per_point) continue;
     std::string value = operand(kernel_.outputs[k].value, Scope::point);
-    if (access.round) value = (kernel_.outputs[k].storage == Type::f16 ? "of_round_f16(" : "of_round_bf16(") + value + ")";
+    if (access.round)
+      value = (kernel_.outputs[k].storage == Type::f16 ? "of_round_f16(" : "of_round_bf16(") + value + ")";
     out_.line("out" + std::to_string(k) + "[w] = static_cast<" + element(access) + ">(" + value + ");");
   }
 }
@@ -173,11 +177,14 @@ void BodyWriter::write_point_stores() {
           out_.line(guard + "store_all<" + storage + ", " + lanes() + ">(" + address + ", out" + n + ");");
         }
         break;
-      case LaneMode::uniform: out_.line(guard + "store_one<" + storage + ">(" + address + ", out" + n + "[0]);"); break;
+      case LaneMode::uniform:
+        out_.line(guard + "store_one<" + storage + ">(" + address + ", out" + n + "[0]);");
+        break;
       case LaneMode::strided:
         out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) {");
         if (accesses_.has_tail()) out_.line("if (w >= left) break;");
-        out_.line(guard + "store_one<" + storage + ">(" + address + " + w * " + accesses_.lane_stride(access) + ", out" + n + "[w]);");
+        out_.line(guard + "store_one<" + storage + ">(" + address + " + w * " + accesses_.lane_stride(access) +
+                  ", out" + n + "[w]);");
         out_.line("}");
         break;
     }
@@ -197,13 +204,16 @@ void BodyWriter::write_row_stores() {
     const std::string guard = condition.empty() ? "" : "if (" + condition + ") ";
     const auto converted = [&](const std::string& value) {
       const std::string rounded =
-          access.round ? (kernel_.outputs[k].storage == Type::f16 ? "of_round_f16(" : "of_round_bf16(") + value + ")" : value;
+          access.round ? (kernel_.outputs[k].storage == Type::f16 ? "of_round_f16(" : "of_round_bf16(") + value + ")"
+                       : value;
       return "static_cast<" + element(access) + ">(" + rounded + ")";
     };
     const std::string value = operand(kernel_.outputs[k].value, Scope::lane);
     const LaneMode mode = row() ? LaneMode::uniform : accesses_.lane_mode(access);
     if (mode == LaneMode::uniform) {
-      const std::string first = stages_.scope[kernel_.outputs[k].value] == Scope::lane ? "v" + std::to_string(kernel_.outputs[k].value) + "[0]" : value;
+      const std::string first = stages_.scope[kernel_.outputs[k].value] == Scope::lane
+                                    ? "v" + std::to_string(kernel_.outputs[k].value) + "[0]"
+                                    : value;
       out_.line(guard + "store_one<" + storage + ">(o" + n + ", " + converted(first) + ");");
       continue;
     }
@@ -213,7 +223,8 @@ void BodyWriter::write_row_stores() {
       out_.line(guard + "store_all<" + storage + ", " + lanes() + ">(o" + n + ", out" + n + ");");
     } else {
       out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) {");
-      out_.line(guard + "store_one<" + storage + ">(o" + n + " + w * " + accesses_.lane_stride(access) + ", out" + n + "[w]);");
+      out_.line(guard + "store_one<" + storage + ">(o" + n + " + w * " + accesses_.lane_stride(access) + ", out" + n +
+                "[w]);");
       out_.line("}");
     }
   }

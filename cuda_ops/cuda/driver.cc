@@ -48,18 +48,18 @@ bool Driver::open(std::string* why) {
   }
   driver_version_(&version_);
   if (version_ < kOldestDriver) {
-    *why = "the CUDA driver supports CUDA " + std::to_string(version_ / 1000) + "." + std::to_string(version_ % 1000 / 10) +
+    *why = "the CUDA driver supports CUDA " + std::to_string(version_ / 1000) + "." +
+           std::to_string(version_ % 1000 / 10) +
            "; onnxfuse needs a driver for CUDA 12.0 or later (version 525 or later)";
     return false;
   }
-  const bool complete = find(library, "cuDeviceGetCount", device_get_count_) && find(library, "cuDeviceGet", device_get_) &&
-                        find(library, "cuDeviceGetAttribute", device_get_attribute_) &&
-                        find(library, "cuGetErrorString", get_error_string_) &&
-                        find(library, "cuLibraryLoadData", library_load_data_) &&
-                        find(library, "cuLibraryUnload", library_unload_) &&
-                        find(library, "cuLibraryGetKernel", library_get_kernel_) &&
-                        find(library, "cuLaunchKernel", launch_kernel_) &&
-                        find(library, "cuThreadExchangeStreamCaptureMode", exchange_capture_mode_);
+  const bool complete =
+      find(library, "cuDeviceGetCount", device_get_count_) && find(library, "cuDeviceGet", device_get_) &&
+      find(library, "cuDeviceGetAttribute", device_get_attribute_) &&
+      find(library, "cuGetErrorString", get_error_string_) && find(library, "cuLibraryLoadData", library_load_data_) &&
+      find(library, "cuLibraryUnload", library_unload_) && find(library, "cuLibraryGetKernel", library_get_kernel_) &&
+      find(library, "cuLaunchKernel", launch_kernel_) &&
+      find(library, "cuThreadExchangeStreamCaptureMode", exchange_capture_mode_);
   if (!complete) {
     *why = std::string("the CUDA driver lacks a function: ") + dlerror();
     return false;
@@ -68,7 +68,8 @@ bool Driver::open(std::string* why) {
   if (result != 0 || device_get_count_(&device_count_) != 0 || device_count_ == 0) {
     const char* text = nullptr;
     get_error_string_(result, &text);
-    *why = std::string("the CUDA driver finds no GPU") + (result != 0 && text != nullptr ? std::string(": ") + text : "");
+    *why =
+        std::string("the CUDA driver finds no GPU") + (result != 0 && text != nullptr ? std::string(": ") + text : "");
     return false;
   }
   return true;

@@ -19,7 +19,7 @@ class Driver {
 
   int version() const { return version_; }  // 1000 * major + 10 * minor of the CUDA that it supports
   int device_count() const { return device_count_; }
-  int architecture(int device) const;    // 10 * major + minor
+  int architecture(int device) const;  // 10 * major + minor
   int multiprocessors(int device) const;
 
   // Loads machine code (or PTX) for any device; legal while another thread captures a graph.
@@ -47,8 +47,8 @@ class Driver {
   CudaResult (*library_load_data_)(CudaLibrary*, const void*, int*, void**, unsigned, int*, void**, unsigned) = nullptr;
   CudaResult (*library_unload_)(CudaLibrary) = nullptr;
   CudaResult (*library_get_kernel_)(CudaKernel*, CudaLibrary, const char*) = nullptr;
-  CudaResult (*launch_kernel_)(CudaKernel, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CudaStream,
-                               void**, void**) = nullptr;
+  CudaResult (*launch_kernel_)(CudaKernel, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                               CudaStream, void**, void**) = nullptr;
   CudaResult (*exchange_capture_mode_)(int*) = nullptr;
 };
 

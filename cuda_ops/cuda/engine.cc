@@ -15,7 +15,7 @@ namespace onnxfuse {
 namespace cuda {
 namespace {
 
-constexpr size_t kMaxPlans = 64;       // that an engine remembers
+constexpr size_t kMaxPlans = 64;         // that an engine remembers
 constexpr int64_t kGuessedExtent = 512;  // of dimensions that only a run shows, for compiling ahead
 
 bool same(const Access& a, const Access& b) { return a.offset == b.offset && a.strides == b.strides; }
@@ -83,10 +83,15 @@ class CudaEngine final : public Engine {
  public:
   CudaEngine(std::shared_ptr<const Program> program, ActualTypes types, int device, const Driver& driver,
              const Nvrtc& compiler, const std::string& cache_dir)
-      : program_(std::move(program)), types_(std::move(types)), driver_(driver), compiler_(compiler), cache_(cache_dir) {
+      : program_(std::move(program)),
+        types_(std::move(types)),
+        driver_(driver),
+        compiler_(compiler),
+        cache_(cache_dir) {
     device_.architecture = driver.architecture(device);
     device_.multiprocessors = driver.multiprocessors(device);
-    Alignments alignments{std::vector<uint8_t>(program_->inputs.size(), 16), std::vector<uint8_t>(program_->outputs.size(), 16)};
+    Alignments alignments{std::vector<uint8_t>(program_->inputs.size(), 16),
+                          std::vector<uint8_t>(program_->outputs.size(), 16)};
     try {
       plan(onnxfuse::bind(*program_, guess_shapes(*program_)), std::move(alignments));
     } catch (const ProgramError&) {
@@ -145,9 +150,9 @@ class CudaEngine final : public Engine {
   std::shared_ptr<const LaunchPlan> plan(const BoundProgram& bound, Alignments alignments) const {
     const auto plan = std::make_shared<LaunchPlan>();
     for (const Generated& kernel : generate_kernels(*program_, bound, types_, alignments, device_)) {
-      plan->launches.push_back({modules_.start(kernel.source, kernel.functions, device_.architecture, driver_, compiler_, cache_),
-                               kernel.parameters.bytes(), kernel.parameters.pointers(), kernel.grid, kernel.threads,
-                               kernel.scratch_bytes});
+      plan->launches.push_back(
+          {modules_.start(kernel.source, kernel.functions, device_.architecture, driver_, compiler_, cache_),
+           kernel.parameters.bytes(), kernel.parameters.pointers(), kernel.grid, kernel.threads, kernel.scratch_bytes});
     }
     plan->bound = bound;
     plan->alignments = std::move(alignments);
@@ -184,8 +189,8 @@ std::unique_ptr<Engine> make_cuda_engine(std::shared_ptr<const Program> program,
   const cuda::Nvrtc* compiler =
       driver != nullptr ? cuda::Nvrtc::get(options.nvrtc_path, driver->version() / 1000, &why) : nullptr;
   if (compiler == nullptr) throw std::runtime_error(why);
-  return std::make_unique<cuda::CudaEngine>(std::move(program), cuda::ActualTypes{actual_inputs, actual_outputs}, device_id,
-                                            *driver, *compiler, options.cache_dir);
+  return std::make_unique<cuda::CudaEngine>(std::move(program), cuda::ActualTypes{actual_inputs, actual_outputs},
+                                            device_id, *driver, *compiler, options.cache_dir);
 }
 
 }  // namespace onnxfuse

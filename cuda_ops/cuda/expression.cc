@@ -43,7 +43,8 @@ std::string cuda_constant(Type type, const Literal& literal) {
     if (digits.find_first_of(".e") == std::string::npos) digits += ".0";
     return digits + (type == Type::f64 ? "" : "f");
   }
-  std::snprintf(text, sizeof text, "static_cast<%s>(%" PRIu64 "ull)", cuda_type(type), static_cast<uint64_t>(literal.i));
+  std::snprintf(text, sizeof text, "static_cast<%s>(%" PRIu64 "ull)", cuda_type(type),
+                static_cast<uint64_t>(literal.i));
   return text;
 }
 

@@ -16,7 +16,8 @@ std::string cuda_constant(Type type, const Literal& literal);
 std::string function_name(Op op, Type operand_type);
 std::string function_text(Op op, Type operand_type, Type result_type);
 
-// Sets of statements that may be approximated, as kernels/fast.cuh does, in a program whose outputs are all f16 or bf16.
+// Sets of statements that may be approximated, as kernels/fast.cuh does, in a program whose outputs are all f16 or
+// bf16.
 struct Approximable {
   std::vector<bool> division;     // to 2 units of f32: nothing behind it jumps or magnifies without bound
   std::vector<bool> exponential;  // to 2^-16: everything behind it keeps relative errors small

@@ -13,8 +13,8 @@ namespace {
 constexpr size_t kMaxParameterBytes = 4096;  // that every driver accepts
 
 // Each file uses only what those before it define.
-constexpr const char* kTemplates[] = {"types.cuh", "convert.cuh", "index.cuh",  "math.cuh",
-                                      "division.cuh", "fast.cuh", "reduce.cuh"};
+constexpr const char* kTemplates[] = {"types.cuh",    "convert.cuh", "index.cuh", "math.cuh",
+                                      "division.cuh", "fast.cuh",    "reduce.cuh"};
 
 std::string primitive_functions(const Kernel& kernel) {
   std::set<std::string> seen;
@@ -58,8 +58,9 @@ Generated generate(const Kernel& kernel, const Plan& plan, const Stages& stages,
     result.scratch_bytes = reductions * static_cast<size_t>(bytes);
   }
   if (result.parameters.bytes().size() > kMaxParameterBytes) {
-    throw std::runtime_error("a fused kernel has more inputs and outputs than a CUDA kernel takes; use a lower limit of "
-                             "fused nodes for this model");
+    throw std::runtime_error(
+        "a fused kernel has more inputs and outputs than a CUDA kernel takes; use a lower limit of "
+        "fused nodes for this model");
   }
 
   for (const char* file : kTemplates) result.source += embedded_kernel(file);

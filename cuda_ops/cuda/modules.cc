@@ -13,8 +13,8 @@ std::string make_key(const std::string& source, int architecture, const Nvrtc& c
   return sha256(text.data(), text.size());
 }
 
-Module build(const std::string& key, const std::string& source, const std::vector<std::string>& functions, int architecture,
-             const Driver& driver, const Nvrtc& compiler, const DiskCache& cache) {
+Module build(const std::string& key, const std::string& source, const std::vector<std::string>& functions,
+             int architecture, const Driver& driver, const Nvrtc& compiler, const DiskCache& cache) {
   const auto load = [&](const std::vector<char>& image) {
     Module module;
     const CudaLibrary library = driver.load(image.data());

@@ -23,8 +23,9 @@ class Modules {
   static Modules& shared();
 
   // Compiles in the background, unless it is there already or on its way. get() on the result throws what went wrong.
-  std::shared_future<Module> start(const std::string& source, const std::vector<std::string>& functions, int architecture,
-                                   const Driver& driver, const Nvrtc& compiler, const DiskCache& cache);
+  std::shared_future<Module> start(const std::string& source, const std::vector<std::string>& functions,
+                                   int architecture, const Driver& driver, const Nvrtc& compiler,
+                                   const DiskCache& cache);
 
  private:
   std::mutex mutex_;

@@ -52,11 +52,12 @@ bool Nvrtc::open(const std::string& file, int max_major, std::string* why) {
   }
   const bool complete =
       find(library, "nvrtcVersion", version_) && find(library, "nvrtcGetNumSupportedArchs", num_architectures_) &&
-      find(library, "nvrtcGetSupportedArchs", supported_architectures_) && find(library, "nvrtcCreateProgram", create_) &&
-      find(library, "nvrtcDestroyProgram", destroy_) && find(library, "nvrtcCompileProgram", compile_) &&
-      find(library, "nvrtcGetCUBINSize", cubin_size_) && find(library, "nvrtcGetCUBIN", cubin_) &&
-      find(library, "nvrtcGetPTXSize", ptx_size_) && find(library, "nvrtcGetPTX", ptx_) &&
-      find(library, "nvrtcGetProgramLogSize", log_size_) && find(library, "nvrtcGetProgramLog", log_);
+      find(library, "nvrtcGetSupportedArchs", supported_architectures_) &&
+      find(library, "nvrtcCreateProgram", create_) && find(library, "nvrtcDestroyProgram", destroy_) &&
+      find(library, "nvrtcCompileProgram", compile_) && find(library, "nvrtcGetCUBINSize", cubin_size_) &&
+      find(library, "nvrtcGetCUBIN", cubin_) && find(library, "nvrtcGetPTXSize", ptx_size_) &&
+      find(library, "nvrtcGetPTX", ptx_) && find(library, "nvrtcGetProgramLogSize", log_size_) &&
+      find(library, "nvrtcGetProgramLog", log_);
   if (!complete) {
     *why = "is older than CUDA 11.2";
     dlclose(library);
@@ -86,13 +87,13 @@ std::vector<std::string> Nvrtc::options(int architecture, bool verbose) const {
     int nearest = 0;
     for (const int known : architectures_) nearest = known < architecture ? std::max(nearest, known) : nearest;
     if (nearest == 0) {
-      throw std::runtime_error("NVRTC " + version() + " compiles for no architecture up to sm_" + std::to_string(architecture) +
-                               "; the GPU needs another version of it");
+      throw std::runtime_error("NVRTC " + version() + " compiles for no architecture up to sm_" +
+                               std::to_string(architecture) + "; the GPU needs another version of it");
     }
     target = "compute_" + std::to_string(nearest);
   }
-  std::vector<std::string> options = {"--gpu-architecture=" + target, "--std=c++17", "--device-as-default-execution-space",
-                                      "--disable-warnings"};
+  std::vector<std::string> options = {"--gpu-architecture=" + target, "--std=c++17",
+                                      "--device-as-default-execution-space", "--disable-warnings"};
   if (verbose) options.push_back("--ptxas-options=-v");
   return options;
 }
@@ -122,7 +123,8 @@ Nvrtc::Output Nvrtc::compile(const std::string& source, int architecture, bool v
   }
   destroy_(&program);
   if (result != 0 || output.image.empty()) {
-    throw std::runtime_error("NVRTC " + version() + " failed (" + std::to_string(result) + "): " + output.log.substr(0, 4000));
+    throw std::runtime_error("NVRTC " + version() + " failed (" + std::to_string(result) +
+                             "): " + output.log.substr(0, 4000));
   }
   return output;
 }

@@ -8,9 +8,12 @@ namespace {
 
 size_t size_of(ParameterKind kind) {
   switch (kind) {
-    case ParameterKind::narrow: return 4;
-    case ParameterKind::divisor: return sizeof(HostDivisor);
-    default: return 8;
+    case ParameterKind::narrow:
+      return 4;
+    case ParameterKind::divisor:
+      return sizeof(HostDivisor);
+    default:
+      return 8;
   }
 }
 

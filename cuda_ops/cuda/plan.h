@@ -22,7 +22,7 @@ struct PlanAccess {
   bool round = false;        // an output that the program declares with 16 bits and the session holds as f32
   int64_t offset = 0;        // in elements
   std::vector<int64_t> parallel, reduced;  // strides along the plan's dimensions, in elements
-  uint32_t lacks_parallel = 0;  // outputs: the sets of dimensions that are missing in the map
+  uint32_t lacks_parallel = 0;             // outputs: the sets of dimensions that are missing in the map
   uint32_t lacks_reduced = 0;
   bool per_point = false;  // outputs: has reduced dimensions in its map
 };

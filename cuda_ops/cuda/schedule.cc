@@ -32,7 +32,8 @@ int choose_lanes(const Plan& plan, bool lanes_reduced, const Alignments& alignme
   if (dims.empty()) return 1;
   size_t widest = 0;
   for_each_access(plan, [&](const PlanAccess& access) {
-    if ((lanes_reduced ? access.reduced : access.parallel).back() == 1) widest = std::max(widest, type_size(access.storage));
+    if ((lanes_reduced ? access.reduced : access.parallel).back() == 1)
+      widest = std::max(widest, type_size(access.storage));
   });
   if (widest == 0) return 1;
   int lanes = static_cast<int>(kVectorBytes / widest);
@@ -97,8 +98,9 @@ Schedule choose_row(const Plan& plan, int lanes, int live, const DeviceModel& de
   const int64_t vectors = std::max<int64_t>(1, ceil_div(plan.reduced_points, lanes));
   const auto slots_of = [&](int group) { return ceil_div(vectors, group); };
   const auto registers_of = [&](int group) { return slots_of(group) * lanes * live; };
-  // A warp or less a row while the row fits into 32 registers a thread; beyond, a block a row with about 16 a thread, or
-  // 64 (40 in the largest blocks, which have 64 registers a thread in all) where there are no more threads to be had.
+  // A warp or less a row while the row fits into 32 registers a thread; beyond, a block a row with about 16 a thread,
+  // or 64 (40 in the largest blocks, which have 64 registers a thread in all) where there are no more threads to be
+  // had.
   if (registers_of(kWarp) <= std::max(32, lanes * live)) {
     schedule.group = power_of_two_at_least(vectors, kWarp);
     schedule.threads = 4 * kWarp;
@@ -123,7 +125,8 @@ Schedule choose_row(const Plan& plan, int lanes, int live, const DeviceModel& de
   return schedule;
 }
 
-Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& stages, int lanes, int live, const DeviceModel& device) {
+Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& stages, int lanes, int live,
+                       const DeviceModel& device) {
   Schedule schedule;
   schedule.kind = ScheduleKind::column;
   schedule.lanes = lanes;
@@ -132,11 +135,13 @@ Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& sta
   const auto registers_of = [&](int group) { return ceil_div(n, group) * lanes * live; };
   const auto shared_bytes = [&](int threads) { return int64_t{8} * lanes * threads; };
   bool wide_totals = false;
-  for (const Statement& s : kernel.statements) wide_totals = wide_totals || (is_reduction(s.op) && type_size(s.type) > 4);
+  for (const Statement& s : kernel.statements)
+    wide_totals = wide_totals || (is_reduction(s.op) && type_size(s.type) > 4);
   const int64_t most_threads = std::min<int64_t>(1024, kSharedBytes / 4 / lanes);
   int across = power_of_two_at_least(columns, kWarp);  // threads along the parallel dimensions
   const bool rereads = stages.passes + (stages.stores_points ? 1 : 0) > 1;
-  // Short reductions stay within a thread; longer ones are spread over the block, with fewer columns the longer they are.
+  // Short reductions stay within a thread; longer ones are spread over the block, with fewer columns the longer they
+  // are.
   schedule.group = 1;
   while (schedule.group * across < most_threads && registers_of(schedule.group) > std::max(32, lanes * live)) {
     schedule.group *= 2;
@@ -151,7 +156,10 @@ Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& sta
     schedule.threads = across * schedule.group;
   }
   schedule.slots = static_cast<int>(std::min<int64_t>(ceil_div(n, schedule.group), 1 << 20));
-  schedule.resident = plan.reduced_points > 0 && registers_of(schedule.group) <= (schedule.threads <= 512 ? 64 : wide_totals ? 24 : 40) &&
+  schedule.resident = plan.reduced_points > 0 &&
+                      registers_of(schedule.group) <= (schedule.threads <= 512 ? 64
+                                                       : wide_totals           ? 24
+                                                                               : 40) &&
                       (!wide_totals || shared_bytes(schedule.threads) <= kSharedBytes);
   const int64_t blocks = ceil_div(columns, across);
   const bool few = blocks * 2 < device.multiprocessors && n >= 4096;
@@ -159,7 +167,8 @@ Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& sta
   schedule.resident = false;
   schedule.slots = std::max(1, 16 / (lanes * live));
   // Without rereading, a block needs no more threads than keep the multiprocessors busy.
-  if (!rereads && blocks >= 4 * device.multiprocessors) schedule.group = std::min(schedule.group, std::max(1, 256 / across));
+  if (!rereads && blocks >= 4 * device.multiprocessors)
+    schedule.group = std::min(schedule.group, std::max(1, 256 / across));
   while (schedule.group > 1 && shared_bytes(across * schedule.group) > kSharedBytes) schedule.group /= 2;
   schedule.threads = across * schedule.group;
   if (few) {
@@ -196,7 +205,8 @@ Schedule choose_schedule(const Kernel& kernel, const Plan& plan, const Stages& s
     return schedule;
   }
   const int live = live_words(kernel, stages);
-  return lanes_reduced ? choose_row(plan, lanes, live, device) : choose_column(kernel, plan, stages, lanes, live, device);
+  return lanes_reduced ? choose_row(plan, lanes, live, device)
+                       : choose_column(kernel, plan, stages, lanes, live, device);
 }
 
 }  // namespace onnxfuse::cuda

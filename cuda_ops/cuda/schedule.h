@@ -6,7 +6,7 @@
 namespace onnxfuse::cuda {
 
 struct DeviceModel {
-  int architecture = 90;     // 10 * major + minor compute capability
+  int architecture = 90;  // 10 * major + minor compute capability
   int multiprocessors = 132;
 };
 

@@ -39,7 +39,8 @@ Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced) {
     stages.scope[i] = lanes_reduced || plan.parallel.empty() ? Scope::once : Scope::lane;
   }
 
-  // Reductions that no output uses are not worth a pass of their own, but they are rare: the program's writer drops them.
+  // Reductions that no output uses are not worth a pass of their own, but they are rare: the program's writer drops
+  // them.
   stages.needed.resize(stages.passes + 1);
   std::vector<bool> visited;
   const auto visit = [&](auto&& self, int i, int pass) -> void {

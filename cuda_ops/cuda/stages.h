@@ -13,15 +13,15 @@ namespace onnxfuse::cuda {
 enum class Scope : uint8_t { once, lane, point };
 
 struct Stages {
-  int passes = 0;                             // passes over the reduced dimensions, besides the one that stores
-  std::vector<int> level;                     // by statement: number of passes before the value is known
-  std::vector<Scope> scope;                   // by statement
-  std::vector<std::vector<int>> reductions;   // by pass: reductions that it computes
-  std::vector<std::vector<int>> needed;       // by pass, the storing one last: statements of scope point that it uses
-  std::vector<bool> needed_once;              // by statement: of scope once or lane, and used
-  std::vector<int> first_pass;                // by statement of scope point: the first pass that uses it, or -1
-  std::vector<bool> kept;                     // by statement: computed in one pass and used again in a later one
-  bool stores_points = false;                 // some output is stored for every point
+  int passes = 0;                            // passes over the reduced dimensions, besides the one that stores
+  std::vector<int> level;                    // by statement: number of passes before the value is known
+  std::vector<Scope> scope;                  // by statement
+  std::vector<std::vector<int>> reductions;  // by pass: reductions that it computes
+  std::vector<std::vector<int>> needed;      // by pass, the storing one last: statements of scope point that it uses
+  std::vector<bool> needed_once;             // by statement: of scope once or lane, and used
+  std::vector<int> first_pass;               // by statement of scope point: the first pass that uses it, or -1
+  std::vector<bool> kept;                    // by statement: computed in one pass and used again in a later one
+  bool stores_points = false;                // some output is stored for every point
 };
 
 // lanes_reduced: neighbouring elements of a vector lie along the last reduced dimension (else the last parallel one).

@@ -16,7 +16,7 @@ DEVICE constexpr bool is_signed() {
   return T(-1) < T(0);
 }
 
-#define BOTH_FLOATS(name, function)                       \
+#define BOTH_FLOATS(name, function)                          \
   DEVICE float of_##name(float a) { return function##f(a); } \
   DEVICE double of_##name(double a) { return function(a); }
 BOTH_FLOATS(sqrt, sqrt)

@@ -47,7 +47,8 @@ DEVICE T reduce_first(const T* value) {
   if constexpr (LANES == 1) {
     return value[0];
   } else {
-    return Reduction::apply(reduce_first<Reduction, LANES / 2>(value), reduce_first<Reduction, LANES / 2>(value + LANES / 2));
+    return Reduction::apply(reduce_first<Reduction, LANES / 2>(value),
+                            reduce_first<Reduction, LANES / 2>(value + LANES / 2));
   }
 }
 template <class Reduction, int LANES, class T>
@@ -55,10 +56,18 @@ DEVICE T reduce_lanes(const T (&value)[LANES]) {
   return reduce_first<Reduction, LANES>(value);
 }
 
-DEVICE i8 shuffle(i8 value, int mask) { return static_cast<i8>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask)); }
-DEVICE u8 shuffle(u8 value, int mask) { return static_cast<u8>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask)); }
-DEVICE i16 shuffle(i16 value, int mask) { return static_cast<i16>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask)); }
-DEVICE u16 shuffle(u16 value, int mask) { return static_cast<u16>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask)); }
+DEVICE i8 shuffle(i8 value, int mask) {
+  return static_cast<i8>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask));
+}
+DEVICE u8 shuffle(u8 value, int mask) {
+  return static_cast<u8>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask));
+}
+DEVICE i16 shuffle(i16 value, int mask) {
+  return static_cast<i16>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask));
+}
+DEVICE u16 shuffle(u16 value, int mask) {
+  return static_cast<u16>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask));
+}
 DEVICE bool shuffle(bool value, int mask) { return __shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask) != 0; }
 template <class T>
 DEVICE T shuffle(T value, int mask) {
@@ -72,7 +81,8 @@ DEVICE T reduce_warp(T value) {
   for (int mask = GROUP / 2; mask > 0; mask /= 2) value = Reduction::apply(value, shuffle(value, mask));
   return value;
 }
-// The second half of a reduction over a block of WARPS warps: each thread combines what the warps left in shared memory.
+// The second half of a reduction over a block of WARPS warps: each thread combines what the warps left in shared
+// memory.
 template <class Reduction, int WARPS, class T>
 DEVICE T reduce_shared(const T* shared) {
   return reduce_warp<Reduction, WARPS>(shared[threadIdx.x % WARPS]);

@@ -1,8 +1,8 @@
 // Compiles programs' kernels without a GPU:  onnxfuse-nvcompile [--source] < REQUEST
 //
 // A request is a sequence of cases. Each begins with a line "case NAME ARCH[,ARCH...]", then one line for each input
-// ("input TYPE ALIGNMENT EXTENT..."), one for each output ("output TYPE ALIGNMENT"), and the program up to a line "end".
-// For every kernel, architecture and function, a line with tab-separated fields is printed:
+// ("input TYPE ALIGNMENT EXTENT..."), one for each output ("output TYPE ALIGNMENT"), and the program up to a line
+// "end". For every kernel, architecture and function, a line with tab-separated fields is printed:
 //     NAME  ARCH  FUNCTION  REGISTERS  STACK_BYTES  SPILL_BYTES  SHARED_BYTES  MILLISECONDS
 // --source prints the generated text instead. Errors go to stderr; the exit code is 1 if there was one.
 #include <chrono>
@@ -53,7 +53,8 @@ bool read_case(std::istream& in, Case& result) {
       Shape shape;
       for (int64_t extent = 0; fields >> extent;) shape.push_back(extent);
       (kind == "input" ? result.types.inputs : result.types.outputs).push_back(parse_type(type));
-      (kind == "input" ? result.alignments.inputs : result.alignments.outputs).push_back(static_cast<uint8_t>(alignment));
+      (kind == "input" ? result.alignments.inputs : result.alignments.outputs)
+          .push_back(static_cast<uint8_t>(alignment));
       if (kind == "input") result.shapes.push_back(shape);
     } else {
       result.program += line + "\n";
@@ -94,8 +95,8 @@ bool run(const Case& request, bool print_source) {
     device.architecture = architecture;
     for (const Generated& kernel : generate_kernels(*program, bound, request.types, request.alignments, device)) {
       if (print_source) {
-        std::printf("%s// grid %u x %u, %u threads, %zu bytes of scratch\n", kernel.source.c_str(), kernel.grid.x, kernel.grid.y,
-                    kernel.threads, kernel.scratch_bytes);
+        std::printf("%s// grid %u x %u, %u threads, %zu bytes of scratch\n", kernel.source.c_str(), kernel.grid.x,
+                    kernel.grid.y, kernel.threads, kernel.scratch_bytes);
         continue;
       }
       std::string why;
