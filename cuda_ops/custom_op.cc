@@ -109,7 +109,7 @@ FusedOp::FusedOp(const Api& a, const char* op_name, Provider p, CudaOptions o)
   version = kOrtApiVersion;
   GetName = [](const OrtCustomOp* op) { return fused(op).name; };
   GetExecutionProviderType = [](const OrtCustomOp* op) -> const char* {
-    return fused(op).provider == Provider::cuda ? "CUDAExecutionProvider" : nullptr;
+    return fused(op).provider == Provider::cuda ? kCudaProvider : nullptr;
   };
   GetInputType = [](const OrtCustomOp*, size_t) { return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED; };
   GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };

@@ -7,6 +7,8 @@
 
 namespace onnxfuse {
 
+constexpr const char* kCudaProvider = "CUDAExecutionProvider";
+
 // ONNX Runtime keeps the pointer for as long as any session lives that was registered with it.
 struct FusedOp : OrtCustomOp {
   FusedOp(const Api& api, const char* name, Provider provider, CudaOptions options);

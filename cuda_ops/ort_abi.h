@@ -118,6 +118,8 @@ constexpr uint32_t kOrtApi18Slots = 280;  // functions in the table of that vers
   X(93, ReleaseStatus, void, (OrtStatus*))                                                                            \
   X(98, ReleaseTypeInfo, void, (OrtTypeInfo*))                                                                        \
   X(99, ReleaseTensorTypeAndShapeInfo, void, (OrtTensorTypeAndShapeInfo*))                                            \
+  X(125, GetAvailableProviders, OrtStatus*, (char***, int*))                                                          \
+  X(126, ReleaseAvailableProviders, OrtStatus*, (char**, int))                                                        \
   X(132, ReleaseAllocator, void, (OrtAllocator*))                                                                     \
   X(193, KernelContext_GetGPUComputeStream, OrtStatus*, (const OrtKernelContext*, void**))                            \
   X(230, KernelInfo_GetInputCount, OrtStatus*, (const OrtKernelInfo*, size_t*))                                       \

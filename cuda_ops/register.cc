@@ -1,9 +1,12 @@
 // The library's one entry point: ONNX Runtime calls it for each session that asks for the library.
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -33,6 +36,19 @@ std::string setting(const Api& api, const OrtSessionOptions* options, const char
   return !value.empty() || fallback == nullptr ? value : fallback;
 }
 
+#ifdef ONNXFUSE_CUDA
+// Whether this build of ONNX Runtime has the CUDA provider; if not, nothing of CUDA is opened.
+bool has_cuda_provider(const Api& api) {
+  char** names = nullptr;
+  int count = 0;
+  api.check(api.GetAvailableProviders(&names, &count));
+  const bool found =
+      std::any_of(names, names + count, [](const char* name) { return name == std::string_view(kCudaProvider); });
+  if (OrtStatus* status = api.ReleaseAvailableProviders(names, count)) api.ReleaseStatus(status);
+  return found;
+}
+#endif
+
 // The ops of one ONNX Runtime and one set of options. ONNX Runtime keeps pointers to them: they live for good.
 class Domain {
  public:
@@ -41,7 +57,13 @@ class Domain {
     add(api, Provider::cpu, options);
 #ifdef ONNXFUSE_CUDA
     std::string why;
-    if (cuda_available(options, &why)) add(api, Provider::cuda, options);
+    if (!has_cuda_provider(api)) return;
+    if (cuda_available(options, &why)) {
+      add(api, Provider::cuda, options);
+    } else {
+      // Not an error: the nodes run on the CPU. ONNX Runtime has no logger for a library at this point.
+      std::fprintf(stderr, "onnxfuse: fused nodes will not run on the GPU: %s\n", why.c_str());
+    }
 #endif
   }
   OrtCustomOpDomain* get() const { return domain_; }
