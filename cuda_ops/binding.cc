@@ -59,21 +59,25 @@ class KernelBinder {
   explicit KernelBinder(std::vector<int64_t> extents) : extents_(std::move(extents)) {}
 
   // Where each point finds its element in a tensor of the shape. A plain index into an input's dimension of extent 1
-  // broadcasts. A map with a dimension of extent 0 is never used, so all is 0.
+  // broadcasts. Where an index runs over a dimension of extent 0, no point asks: the strides then only show on which
+  // dimensions the access depends, so that nobody hoists it to a place that is reached.
   Access access(const IndexMap& map, const Shape& shape, bool input, const std::string& what) const {
     product(shape, what);
+    const auto broadcasts = [&](size_t i) { return input && map[i].plain_dim() >= 0 && shape[i] == 1; };
+    bool reached = true;
+    for (size_t i = 0; i < map.size(); ++i)
+      for (const AffineTerm& term : map[i].terms) reached = reached && (broadcasts(i) || extents_[dim(term)] != 0);
     Access result;
     result.strides.assign(extents_.size(), 0);
-    const std::vector<bool> used = dims_of(map);
-    for (size_t d = 0; d < extents_.size(); ++d)
-      if (used[d] && extents_[d] == 0) return result;
     const std::vector<int64_t> strides = strides_of(shape);
     for (size_t i = 0; i < map.size(); ++i) {
-      if (input && map[i].plain_dim() >= 0 && shape[i] == 1) continue;
-      check_range(map[i], shape[i], i, what);
-      result.offset += map[i].offset * strides[i];
+      if (broadcasts(i)) continue;
+      if (reached) {
+        check_range(map[i], shape[i], i, what);
+        result.offset += map[i].offset * strides[i];
+      }
       for (const AffineTerm& term : map[i].terms)
-        if (extents_[dim(term)] > 1) result.strides[dim(term)] += term.scale * strides[i];
+        if (extents_[dim(term)] != 1) result.strides[dim(term)] += reached ? term.scale * strides[i] : 1;
     }
     return result;
   }
@@ -82,13 +86,6 @@ class KernelBinder {
 
  private:
   static size_t dim(const AffineTerm& term) { return static_cast<size_t>(term.dim); }
-
-  std::vector<bool> dims_of(const IndexMap& map) const {
-    std::vector<bool> dims(extents_.size(), false);
-    for (const MapEntry& entry : map)
-      for (const AffineTerm& term : entry.terms) dims[dim(term)] = true;
-    return dims;
-  }
 
   void check_range(const MapEntry& entry, int64_t extent, size_t position, const std::string& what) const {
     const IndexRange range = index_range(entry, extents_);
