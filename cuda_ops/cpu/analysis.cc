@@ -102,8 +102,8 @@ Store Analysis::make_store(const Output& output, const Access& access) const {
   if (in_pass(s.scope))
     for (size_t d = 0; d < layout_.loop.size(); ++d)
       if (lacks(layout_.loop[d])) s.guard_loop |= 1u << d;
-  if (!layout_.tile.empty() && layout_.blocks > 1 && lacks(layout_.tile[0]))
-    s.guard_block = !layout_.item_is_point() || s.scope == Scope::tile;
+  // In the row schedule, tasks may share a row: see Task.
+  if (!layout_.tile.empty() && layout_.blocks > 1 && lacks(layout_.tile[0])) s.guard_block = true;
   s.contiguous = s.form != kScalar && natural(access, s.form);
   return s;
 }

@@ -15,6 +15,10 @@ namespace {
 // Bytes of one item's points that are kept for later passes; where there are more, they are computed again.
 constexpr size_t kMostKept = 1 << 20;
 
+// Items that are fewer and longer (in nanoseconds) are shared out among tasks.
+constexpr int64_t kFewItems = 8;
+constexpr double kLongItem = 60000;
+
 Instruction::Count count_of(Form form) {
   switch (form) {
     case kScalar:
@@ -405,6 +409,8 @@ class Compiler {
     const Form form = accumulates_tiles(v) ? kFull : kScalar;
     place(v).accumulator = memory_.buffer(8, form);
     plan_.item_code[static_cast<size_t>(pass_)].push_back(call(reduction(v).init, form, place(v).accumulator, 0));
+    plan_.accumulators.push_back(
+        {static_cast<uint16_t>(place(v).accumulator), static_cast<size_t>(pass_), reduction(v).merge});
   }
 
   void write_accumulate(int v) {
@@ -537,8 +543,12 @@ KernelPlan compile_kernel(const Kernel& kernel, const BoundKernel& bound, const 
                           const std::vector<Type>& output_types) {
   Compiler compiler(kernel, bound, input_types, output_types, true);
   KernelPlan plan = compiler.compile();
-  if (compiler.kept_bytes() <= kMostKept) return plan;
-  return Compiler(kernel, bound, input_types, output_types, false).compile();
+  const bool shares =
+      plan.layout.item_is_point() && plan.items < kFewItems && plan.item_cost >= kLongItem && plan.tiles() > 1;
+  if (!shares && compiler.kept_bytes() <= kMostKept) return plan;
+  plan = Compiler(kernel, bound, input_types, output_types, false).compile();
+  plan.shares_rows = shares;
+  return plan;
 }
 
 }  // namespace onnxfuse::cpu

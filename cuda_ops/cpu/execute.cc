@@ -1,265 +1,104 @@
-// Runs a kernel's plan.
+// Spreads a kernel's items, or the tiles of its few long rows, over threads.
 #include <algorithm>
 #include <cstring>
-#include <exception>
-#include <memory>
-#include <mutex>
+#include <vector>
 
 #include "plan.h"
+#include "task.h"
 
 namespace onnxfuse::cpu {
 namespace {
 
-// A task's registers and buffers; each thread keeps its own between runs.
-class Arena {
- public:
-  char* reserve(size_t bytes) {
-    if (bytes > bytes_) {
-      memory_.reset(new char[bytes + kAlignment]);
-      bytes_ = bytes;
-    }
-    const auto address = reinterpret_cast<uintptr_t>(memory_.get());
-    return memory_.get() + ((kAlignment - address % kAlignment) % kAlignment);
-  }
+constexpr double kTaskCost = 20000;  // nanoseconds: what a task should take at least
+constexpr int64_t kMostTasks = 256;
 
- private:
-  static constexpr size_t kAlignment = 64;
-  std::unique_ptr<char[]> memory_;
-  size_t bytes_ = 0;
-};
-
-void copy_row(char* out, const char* in, int64_t n, int64_t out_stride, int64_t in_stride, size_t size) {
-  const auto strided = [&](auto zero) {
-    using T = decltype(zero);
-    for (int64_t i = 0; i < n; ++i)
-      *reinterpret_cast<T*>(out + i * out_stride) = *reinterpret_cast<const T*>(in + i * in_stride);
-  };
-  const int64_t step = static_cast<int64_t>(size);
-  if (out_stride == step && in_stride == step) {
-    std::memcpy(out, in, static_cast<size_t>(n) * size);
-  } else if (size == 1) {
-    strided(uint8_t());
-  } else if (size == 2) {
-    strided(uint16_t());
-  } else if (size == 4) {
-    strided(uint32_t());
-  } else {
-    strided(uint64_t());
-  }
+// How many tasks an amount of work is worth; it depends on the plan only, so that results do not depend on threads.
+int64_t worth(double cost, int64_t parts) {
+  return std::clamp<int64_t>(static_cast<int64_t>(cost / kTaskCost), 1, std::min(parts, kMostTasks));
 }
 
-void copy_dims(char* out, const char* in, const CopyDim* dims, size_t count, int64_t factor, size_t size) {
-  const int64_t n = dims->extent * factor;
-  if (count == 1) return copy_row(out, in, n, dims->out_stride, dims->in_stride, size);
-  for (int64_t i = 0; i < n; ++i)
-    copy_dims(out + i * dims->out_stride, in + i * dims->in_stride, dims + 1, count - 1, 1, size);
-}
-
-// Counts through dimensions in order; nonzero is the set of those whose index is not 0.
-struct Odometer {
-  int64_t index[8] = {};
-  uint32_t nonzero = 0;
-
-  void seek(const std::vector<Dim>& dims, int64_t position) {
-    nonzero = 0;
-    for (size_t d = dims.size(); d-- > 0;) {
-      index[d] = position % dims[d].extent;
-      position /= dims[d].extent;
-      if (index[d] != 0) nonzero |= 1u << d;
-    }
-  }
-  // Returns the dimension that has advanced; those after it are back at 0.
-  size_t advance(const std::vector<Dim>& dims) {
-    size_t d = dims.size();
-    while (d-- > 0) {
-      nonzero |= 1u << d;
-      if (++index[d] < dims[d].extent) return d;
-      index[d] = 0;
-      nonzero &= ~(1u << d);
-    }
-    return dims.size();
-  }
-};
-
-class Task {
+// Pass by pass: each task takes some tiles of one row, then the accumulators of a row's tasks are joined in order.
+class SharedRows {
  public:
-  Task(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs)
-      : plan_(plan), layout_(plan.layout), inputs_(inputs), outputs_(outputs) {
-    static thread_local Arena arena;
-    const size_t registers = plan.registers.size(), addresses = plan.addresses.size();
-    const size_t table = ((registers + addresses) * sizeof(char*) + 63) / 64 * 64;
-    char* memory = arena.reserve(table + plan.arena_bytes);
-    reg_ = reinterpret_cast<char**>(memory);
-    item_address_ = reg_ + registers;
-    buffers_ = memory + table;
-    for (size_t r = 0; r < registers; ++r) {
-      const Register& source = plan.registers[r];
-      if (source.kind == Register::Kind::arena)
-        reg_[r] = buffers_ + source.offset;
-      else if (source.kind == Register::Kind::constant)
-        reg_[r] = reinterpret_cast<char*>(const_cast<uint64_t*>(plan.constants.data() + source.offset));
-      else
-        reg_[r] = nullptr;
-    }
-    rows_ = layout_.block;
-    execute(plan.task_code);
-  }
+  SharedRows(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs)
+      : plan_(plan),
+        inputs_(inputs),
+        outputs_(outputs),
+        chunks_(worth(plan.item_cost, plan.tiles())),
+        width_(plan.accumulators.size()),
+        parts_(static_cast<size_t>(plan.items * chunks_) * width_),
+        joined_(static_cast<size_t>(plan.items) * width_) {}
 
-  void run(int64_t first, int64_t last) {
-    const int64_t blocks = layout_.item_is_point() ? 1 : layout_.blocks;
-    grid_.seek(layout_.grid, first / blocks);
-    int64_t block = first % blocks;
-    for (int64_t i = first; i < last; ++i) {
-      item(block);
-      if (++block == blocks) {
-        block = 0;
-        grid_.advance(layout_.grid);
-      }
+  void run(RunContext& context) {
+    for (size_t pass = 0; pass < plan_.passes.size(); ++pass) {
+      context.parallel_for(static_cast<size_t>(plan_.items * chunks_), [&](size_t i) {
+        const int64_t part = static_cast<int64_t>(i);
+        run_part(pass, part / chunks_, part % chunks_);
+      });
+      for (int64_t item = 0; item < plan_.items; ++item) join(pass, item);
+    }
+    for (int64_t item = 0; item < plan_.items; ++item) {
+      Task task(plan_, inputs_, outputs_);
+      run_before(task, plan_.passes.size(), item, true);
     }
   }
 
  private:
-  void place(int64_t block) {
-    const size_t dims = layout_.grid.size();
-    for (size_t i = 0; i < plan_.addresses.size(); ++i) {
-      const Address& a = plan_.addresses[i];
-      int64_t offset = a.offset + block * a.block;
-      for (size_t d = 0; d < dims; ++d) offset += grid_.index[d] * a.grid[d];
-      const size_t tensor = static_cast<size_t>(a.tensor);
-      char* base = a.base == Address::Base::input    ? static_cast<char*>(inputs_[tensor].data)
-                   : a.base == Address::Base::output ? static_cast<char*>(outputs_[tensor].data)
-                                                     : buffers_;
-      item_address_[i] = reg_[a.reg] = base + offset;
+  uint64_t* part(int64_t item, int64_t chunk) {
+    return parts_.data() + static_cast<size_t>(item * chunks_ + chunk) * width_;
+  }
+  uint64_t* joined(int64_t item) { return joined_.data() + static_cast<size_t>(item) * width_; }
+
+  // Everything that comes before a pass, with the results of the passes before.
+  void run_before(Task& task, size_t pass, int64_t item, bool lead) {
+    task.enter(item);
+    for (size_t p = 0; p <= pass; ++p) {
+      task.run_item_code(p, lead && p == pass);
+      if (p == pass) break;
+      for (size_t a = 0; a < width_; ++a)
+        if (plan_.accumulators[a].pass == p)
+          std::memcpy(task.accumulator(plan_.accumulators[a]), joined(item) + a, sizeof(uint64_t));
     }
   }
 
-  void item(int64_t block) {
-    place(block);
-    if (!layout_.item_is_point()) set_block(block);
-    loop_.nonzero = 0;
-    for (size_t p = 0; p < plan_.passes.size(); ++p) {
-      execute(plan_.item_code[p]);
-      pass(plan_.passes[p]);
-      block_ = block;
-      loop_.nonzero = 0;
-    }
-    execute(plan_.item_code.back());
+  void run_part(size_t pass, int64_t item, int64_t chunk) {
+    Task task(plan_, inputs_, outputs_);
+    run_before(task, pass, item, chunk == 0);
+    task.run_tiles(pass, plan_.tiles() * chunk / chunks_, plan_.tiles() * (chunk + 1) / chunks_);
+    for (size_t a = 0; a < width_; ++a)
+      if (plan_.accumulators[a].pass == pass)
+        std::memcpy(part(item, chunk) + a, task.accumulator(plan_.accumulators[a]), sizeof(uint64_t));
   }
 
-  void set_block(int64_t block) {
-    block_ = block;
-    rows_ = std::min(layout_.block, layout_.tile_extent - block * layout_.block);
-  }
-
-  void pass(const Pass& pass) {
-    if (layout_.reduced_points == 0) return;
-    const int64_t blocks = layout_.item_is_point() ? layout_.blocks : 1;
-    loop_ = Odometer();
-    for (int64_t l = 0;;) {
-      execute(pass.loop_code);
-      for (int64_t b = 0; b < blocks; ++b) {
-        if (layout_.item_is_point()) {
-          set_block(b);
-          if (b > 0)
-            for (uint16_t i : pass.moving) reg_[plan_.addresses[i].reg] += plan_.addresses[i].block;
-        }
-        execute(pass.tile_code);
-      }
-      if (++l == layout_.loop_points) break;
-      loop_.advance(layout_.loop);
-      for (uint16_t i : pass.moving) {
-        const Address& a = plan_.addresses[i];
-        int64_t offset = 0;
-        for (size_t d = 0; d < layout_.loop.size(); ++d) offset += loop_.index[d] * a.loop[d];
-        reg_[a.reg] = item_address_[i] + offset;
-      }
-    }
-    for (uint16_t i : pass.moving) reg_[plan_.addresses[i].reg] = item_address_[i];
-  }
-
-  void execute(const Code& code) {
-    for (const Instruction& i : code) {
-      if (i.guarded && ((i.guard_grid & grid_.nonzero) != 0 || (i.guard_loop & loop_.nonzero) != 0 ||
-                        (i.guard_block && block_ != 0)))
-        continue;
-      switch (i.count) {
-        case Instruction::Count::one:
-          call(i, 1);
-          break;
-        case Instruction::Count::rows:
-          call(i, static_cast<size_t>(rows_));
-          break;
-        case Instruction::Count::inner:
-          call(i, static_cast<size_t>(layout_.inner));
-          break;
-        case Instruction::Count::tile:
-          call(i, static_cast<size_t>(rows_ * layout_.inner));
-          break;
-        case Instruction::Count::capacity:
-          call(i, layout_.capacity());
-          break;
-        case Instruction::Count::steps:
-          call_in_steps(i);
-          break;
-        case Instruction::Count::pattern: {
-          const CopyPattern& p = plan_.patterns[i.pattern];
-          copy_dims(reg_[i.out], reg_[i.a], p.dims.data(), p.dims.size(), p.per_block ? rows_ : 1, p.size);
-          break;
-        }
-      }
-    }
-  }
-
-  void call(const Instruction& i, size_t n) { i.fn(reg_[i.out], reg_[i.a], reg_[i.b], reg_[i.c], n); }
-
-  void call_in_steps(const Instruction& i) {
-    char *out = reg_[i.out], *a = reg_[i.a], *b = reg_[i.b], *c = reg_[i.c];
-    const size_t n = static_cast<size_t>(layout_.inner);
-    for (int64_t r = 0; r < rows_; ++r) {
-      i.fn(out, a, b, c, n);
-      out += i.step_out;
-      a += i.step_a;
-      b += i.step_b;
-      c += i.step_c;
+  void join(size_t pass, int64_t item) {
+    for (size_t a = 0; a < width_; ++a) {
+      if (plan_.accumulators[a].pass != pass) continue;
+      joined(item)[a] = part(item, 0)[a];
+      for (int64_t chunk = 1; chunk < chunks_; ++chunk)
+        plan_.accumulators[a].merge(joined(item) + a, part(item, chunk) + a, nullptr, nullptr, 1);
     }
   }
 
   const KernelPlan& plan_;
-  const Layout& layout_;
   const std::vector<TensorRef>& inputs_;
   const std::vector<TensorRef>& outputs_;
-  char** reg_ = nullptr;
-  char** item_address_ = nullptr;
-  char* buffers_ = nullptr;
-  Odometer grid_, loop_;
-  int64_t rows_ = 1, block_ = 0;
+  const int64_t chunks_;
+  const size_t width_;
+  std::vector<uint64_t> parts_, joined_;
 };
-
-constexpr double kTaskCost = 20000;  // nanoseconds: what a task should take at least
-constexpr int64_t kMostTasks = 256;
 
 }  // namespace
 
 void run_kernel(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs,
                 RunContext& context) {
   if (plan.items == 0) return;
-  const double total = plan.item_cost * static_cast<double>(plan.items);
-  const int64_t tasks =
-      std::clamp<int64_t>(static_cast<int64_t>(total / kTaskCost), 1, std::min(plan.items, kMostTasks));
+  if (plan.shares_rows) return SharedRows(plan, inputs, outputs).run(context);
+  const int64_t tasks = worth(plan.item_cost * static_cast<double>(plan.items), plan.items);
   if (tasks == 1) return Task(plan, inputs, outputs).run(0, plan.items);
-
-  std::exception_ptr error;
-  std::mutex error_mutex;
   context.parallel_for(static_cast<size_t>(tasks), [&](size_t t) {
-    try {
-      const int64_t i = static_cast<int64_t>(t);
-      Task(plan, inputs, outputs).run(plan.items * i / tasks, plan.items * (i + 1) / tasks);
-    } catch (...) {
-      const std::lock_guard<std::mutex> lock(error_mutex);
-      error = std::current_exception();
-    }
+    const int64_t i = static_cast<int64_t>(t);
+    Task(plan, inputs, outputs).run(plan.items * i / tasks, plan.items * (i + 1) / tasks);
   });
-  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace onnxfuse::cpu

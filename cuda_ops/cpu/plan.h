@@ -87,6 +87,13 @@ struct Pass {
   Code loop_code, tile_code;
 };
 
+// Of a reduction in a pass.
+struct Accumulator {
+  uint16_t reg;
+  size_t pass;
+  TileFn merge;  // takes accumulator a into out
+};
+
 struct Register {
   enum class Kind : uint8_t { address, arena, constant };
   Kind kind = Kind::address;
@@ -102,9 +109,15 @@ struct KernelPlan {
   Code task_code;
   std::vector<Code> item_code;  // one more than passes
   std::vector<Pass> passes;
+  std::vector<Accumulator> accumulators;
+  bool shares_rows =
+      false;  // the items are few, so several tasks share each: row schedule, nothing is kept in the arena
   size_t arena_bytes = 0;
   int64_t items = 0;
   double item_cost = 0;  // about nanoseconds
+
+  // Tiles of a pass.
+  int64_t tiles() const { return layout.loop_points * (layout.item_is_point() ? layout.blocks : 1); }
 };
 
 KernelPlan compile_kernel(const Kernel& kernel, const BoundKernel& bound, const std::vector<Type>& input_types,

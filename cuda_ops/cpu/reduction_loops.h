@@ -185,9 +185,14 @@ static void finish_loop(void* out, const void* a, const void* b, const void*, si
 template <class R, class T, bool mean>
 static ReductionFns reduction_of() {
   using A = Accumulator<R, T>;
-  ReductionFns fns = {
-      init_loop<R, A>, row_loop<R, T>, column_loop<R, A, T>, finish_loop<A, T, mean>, whole_loop<R, T, mean>,
-      nullptr,         nullptr};
+  ReductionFns fns = {init_loop<R, A>,
+                      row_loop<R, T>,
+                      column_loop<R, A, T>,
+                      column_loop<R, A, A>,
+                      finish_loop<A, T, mean>,
+                      whole_loop<R, T, mean>,
+                      nullptr,
+                      nullptr};
   if constexpr (is_same<R, Sum> && is_same<T, float>) {
     fns.row_of_products = products_row_loop;
     fns.whole_of_products = products_whole_loop<mean>;

@@ -16,6 +16,7 @@ struct ReductionFns {
   TileFn init;    // out: n accumulators, set to the identity
   TileFn row;     // out: one accumulator, takes in n elements of a
   TileFn column;  // out: n accumulators, each takes in its element of a
+  TileFn merge;   // out: n accumulators, each takes in accumulator a[i]
   TileFn finish;  // out: n results of accumulators a; b: int64_t, the number of elements reduced
   TileFn whole;   // out: the result of n elements of a
   // row and whole for the products a[i] * b[i]; nullptr where there is no such loop

@@ -1,0 +1,55 @@
+// Runs items of a plan one after the other, on one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan.h"
+
+namespace onnxfuse::cpu {
+
+// Counts through dimensions in order; nonzero is the set of those whose index is not 0.
+struct Odometer {
+  int64_t index[8] = {};
+  uint32_t nonzero = 0;
+
+  void seek(const std::vector<Dim>& dims, int64_t position);
+  void advance(const std::vector<Dim>& dims);
+};
+
+class Task {
+ public:
+  Task(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs);
+
+  // Items first to last, without the last.
+  void run(int64_t first, int64_t last);
+
+  // Of the row schedule, whose long rows several tasks share: goes to an item; runs the code before a pass; runs the
+  // pass over some of its tiles (numbered through the loop and its blocks). Only the lead stores values of the row.
+  void enter(int64_t item);
+  void run_item_code(size_t pass, bool lead);
+  void run_tiles(size_t pass, int64_t first, int64_t last);
+  char* accumulator(const Accumulator& a) { return reg_[a.reg]; }
+
+ private:
+  void place(int64_t block);
+  void set_block(int64_t block);
+  void move_to_tile(const Pass& pass, int64_t block);
+  void run_item(int64_t block);
+  void execute(const Code& code);
+  void call(const Instruction& i, size_t n) { i.fn(reg_[i.out], reg_[i.a], reg_[i.b], reg_[i.c], n); }
+  void call_in_steps(const Instruction& i);
+
+  const KernelPlan& plan_;
+  const Layout& layout_;
+  const std::vector<TensorRef>& inputs_;
+  const std::vector<TensorRef>& outputs_;
+  char** reg_ = nullptr;
+  char** item_address_ = nullptr;  // of each address, at the item's first tile
+  char* buffers_ = nullptr;
+  Odometer grid_, loop_;
+  int64_t rows_ = 1;  // indices in the block
+  int64_t block_ = 0;
+};
+
+}  // namespace onnxfuse::cpu
