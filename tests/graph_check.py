@@ -239,7 +239,7 @@ def _noise(model: onnx.ModelProto, feeds: Feeds, truth: Sequence[Any]) -> list[f
         for i, (t, y) in enumerate(zip(truth, found or truth, strict=True)):
             with np.errstate(all="ignore"):
                 change = np.abs(np.asarray(y, np.float64) - np.asarray(t, np.float64))
-            moved[i] = max(moved[i], float(np.nanmax(change, initial=0.0)))
+            moved[i] = max(moved[i], float(np.max(change, initial=0.0, where=np.isfinite(change))))
     return moved
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-import onnx_graphsurgeon as gs
-
 from onnxfuse.custom_ops.program import Program
 from onnxfuse.custom_ops.types import size
 from onnxfuse.report import Fusion, Refusal
@@ -16,7 +14,7 @@ from onnxfuse.rewrites.emit import emit
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView, node_label
 from onnxfuse.rewrites.layout import Layout, Space
-from onnxfuse.rewrites.leave import cannot_run, left_to_runtime, without_kernel
+from onnxfuse.rewrites.leave import cannot_run, left_to_runtime, without_function, without_kernel
 from onnxfuse.rewrites.lowering import LOWERINGS, lower
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 from onnxfuse.rewrites.lowering.normalizations import NORMALIZATIONS
@@ -149,6 +147,8 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     emitted = emit(layout, [(name, view.type_of(name).type) for name in outputs])
     if choice.target == "cpu" and (op := without_kernel(emitted.program)):
         raise RefusalError(f"ONNX Runtime has no CPU kernel for {op} of float64: only with the library would it run")
+    if missing := without_function(emitted.program, view.opset):
+        raise RefusalError(f"no local function can stand in for it: {missing}")
     rewrite = classify(emitted.program.kernels[0])
     if rewrite not in choice.rewrites:
         raise RefusalError(f"the rewrite {rewrite} is switched off (skip, only)")
@@ -239,8 +239,3 @@ def _notes(view: GraphView, nodes: Iterable[int], outputs: Collection[str]) -> t
     if squares:
         return (f"{node_label(squares[0])} is computed in float32: values above 255 no longer overflow float16 there",)
     return ()
-
-
-def tensors_of(nodes: Iterable[gs.Node]) -> dict[str, gs.Tensor]:
-    """The tensors at the nodes, by name."""
-    return {t.name: t for node in nodes for t in (*node.inputs, *node.outputs) if t.name}

@@ -13,7 +13,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 
+from onnxfuse.custom_ops.function import NoFunctionError, to_nodes
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import Apply, Program
 from onnxfuse.rewrites.dims import element_count
@@ -113,6 +115,18 @@ def without_kernel(program: Program) -> str:
                 and "f64" not in PRIMITIVES[s.op].runtime
             ):
                 return s.op
+    return ""
+
+
+@lru_cache(maxsize=1024)
+def without_function(program: Program, opset: int) -> str:
+    """What the standard operators of an opset lack to say the program, or "": without them it would be locked in."""
+    inputs = [f"x{n}" for n in range(len(program.inputs))]
+    outputs = [f"y{n}" for n in range(len(program.outputs))]
+    try:
+        to_nodes(program, inputs, outputs, opset, "v")
+    except NoFunctionError as error:
+        return str(error)
     return ""
 
 

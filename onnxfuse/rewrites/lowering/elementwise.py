@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 
 from onnxfuse.custom_ops.primitives import PRIMITIVES
-from onnxfuse.custom_ops.types import is_float
+from onnxfuse.custom_ops.types import is_float, to_numpy
 from onnxfuse.rewrites.fragment import RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import LOWERINGS, Operator, lowering
 
@@ -92,13 +92,16 @@ def _is_inf(op: Operator) -> Sequence[Value]:
 @lowering("Clip")
 def _clip(op: Operator) -> Sequence[Value]:
     x = op.value(0)
-    if op.opset < 11:
-        low = op.build.const(op.float_attribute("min", float(np.finfo(np.float32).min)), x.type)
-        high = op.build.const(op.float_attribute("max", float(np.finfo(np.float32).max)), x.type)
-        bounds = [low if "min" in op.attributes else None, high if "max" in op.attributes else None]
-    else:
-        bounds = [op.value(i) if op.has(i) else None for i in (1, 2)]
     rank = len(x.shape)
+    bounds: list[Value | None] = [None, None]
+    if is_float(x.type):  # a missing bound is the type's last finite value: infinities do not pass
+        limits = np.finfo(to_numpy("f32" if op.opset < 11 else x.type))
+        low, high = float(limits.min), float(limits.max)
+        if op.opset < 11:
+            low, high = op.float_attribute("min", low), op.float_attribute("max", high)
+        bounds = [op.build.const(low, x.type), op.build.const(high, x.type)]
+    if op.opset >= 11:
+        bounds = [op.value(i) if op.has(i) else bound for i, bound in zip((1, 2), bounds, strict=True)]
     y = x
     for bound, name in zip(bounds, ("max", "min"), strict=True):
         if bound is not None:

@@ -1,0 +1,65 @@
+"""The smallest graph of each mistake that random graphs found: none may come back."""
+
+from __future__ import annotations
+
+from graphs import fused, optimized
+
+
+def test_reduction_of_what_an_expansion_repeats() -> None:
+    # The scalar does not depend on the axis of the expansion, so no kernel can reduce it there.
+    fused(
+        "g (double x) => (double[1] y) <int64[1] shape = {2}> { a = Abs (x) b = Expand (a, shape) c = Mul (b, b) "
+        "d = Div (a, c) y = ReduceL2 <keepdims = 1> (d) }",
+        min_nodes=1,
+    )
+
+
+def test_outer_product_of_a_value_with_itself() -> None:
+    fused(
+        "g (float[6, 6] x) => (float[6, 6, 6, 6] y) <int64[2] axes = {2, 3}> "
+        "{ a = Abs (x) b = Unsqueeze (a, axes) c = Mul (a, a) y = Add (b, c) }"
+    )
+
+
+def test_outer_product_of_a_vector_with_itself() -> None:
+    fused("g (float[N] x) => (float[N, N] y) <int64[1] axes = {1}> { a = Exp (x) b = Unsqueeze (a, axes) y = Sub (b, a) }")
+
+
+def test_broadcast_of_three_symbols_reads_the_broadcast_of_two() -> None:
+    graph = "g (float[A] a, float[B] b, float[C] c) => (float[?] y) { ab = Add (a, b) t = Mul (ab, c) y = Div (t, ab) }"
+    for sizes in ({"A": 3, "B": 1, "C": 3}, {"A": 1, "B": 1, "C": 4}, {"A": 1, "B": 3, "C": 1}):
+        assert fused(graph, sizes=sizes) == ["FusedElementwise"]
+
+
+def test_unused_nodes_are_left_alone() -> None:
+    # They were fused in a second run, with what no longer stood beside them.
+    found, _, report = optimized(
+        "g (float[8] x) => (float[8] y) { y = Abs (x) u = ReduceMean <axes = [0]> (y) v = Exp (u) w = Sub (y, v) }"
+    )
+    assert found == []
+    assert {r.reason for r in report.refusals if r.node != "Abs(y)"} == {"nothing uses its results"}
+
+
+def test_expansion_of_a_symbol_that_may_be_one() -> None:
+    graph = "g (float[A, B] x) => (float[3, 2] y) <int64[2] shape = {3, 2}> { a = Abs (x) b = Exp (a) y = Expand (b, shape) }"
+    for sizes in ({"A": 3, "B": 2}, {"A": 1, "B": 2}, {"A": 3, "B": 1}, {"A": 1, "B": 1}):
+        fused(graph, sizes=sizes)
+
+
+def test_expansion_of_an_unknown_dimension_by_a_larger_rank() -> None:
+    fused(
+        "g (float[A, 2, A] x) => (float[3, 2, 2, ?] y) <int64[4] shape = {3, 2, 1, 1}> "
+        "{ a = Exp (x) b = Sigmoid (a) y = Expand (b, shape) }",
+        sizes={"A": 2},
+    )
+
+
+def test_float16_from_float64_that_an_if_captures() -> None:
+    # ONNX Runtime calls the graph cyclic where the local function rounds to float16 twice in a row.
+    fused(
+        "g (double x, bool c) => (float16 y) { a = Cast <to = 10> (x) "
+        "y = If (c) <then_branch = t () => (float16 p) { o = Tanh (a) p = Sigmoid (o) }, "
+        "else_branch = e () => (float16 r) { q = Sub (a, a) r = Tanh (q) }> }",
+        opset=21,
+        min_nodes=1,
+    )
