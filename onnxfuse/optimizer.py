@@ -21,7 +21,7 @@ from onnxfuse.rewrites.classify import OP_TYPES
 from onnxfuse.rewrites.constants import Constants, find_constants
 from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.functions import inline_fusible
-from onnxfuse.rewrites.fuse import Choice, FusedNode, fuse_graph, tensors_of
+from onnxfuse.rewrites.fuse import Choice, FusedNode, fuse_graph
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
 
@@ -79,8 +79,10 @@ def optimize(
     proto, source_dir = _read(model)
     opset = _opset(proto)
     proto = inline_fusible(proto, choice.min_nodes)
-    sorted_model = ModelEditor(proto).to_model()
-    editor = ModelEditor(sorted_model)
+    editor = ModelEditor(proto)
+    sorted_model = editor.to_model()
+    if not _same_order(proto.graph, sorted_model.graph):
+        editor = ModelEditor(sorted_model)
     report = Report(target, nodes_before=_count_nodes(sorted_model.graph))
     analyzed = with_small_values(sorted_model, source_dir)
     _Optimization(editor, analyzed, choice, report, opset, fallback).run()
@@ -125,6 +127,19 @@ def _opset(model: onnx.ModelProto) -> int:
     if not any(n.domain in ("", "ai.onnx") for n in model.graph.node):
         return 17
     raise ModelError("the model imports no version of ONNX's operators (opset_import); it is not valid ONNX")
+
+
+def _same_order(a: onnx.GraphProto, b: onnx.GraphProto) -> bool:
+    """Whether two versions of a graph, bodies included, have their nodes in the same order."""
+    if len(a.node) != len(b.node):
+        return False
+    for p, q in zip(a.node, b.node, strict=True):
+        if p.op_type != q.op_type or p.output != q.output:
+            return False
+        bodies = [[x.g for x in n.attribute if x.type == onnx.AttributeProto.GRAPH] for n in (p, q)]
+        if not all(_same_order(g, h) for g, h in zip(*bodies, strict=True)):
+            return False
+    return True
 
 
 def _count_nodes(graph: onnx.GraphProto) -> int:
@@ -181,8 +196,7 @@ class _Optimization:
                     self.graph(body, attribute.g, inner, types, known, f"{name}/{step}" if name else step)
 
     def place(self, view: GraphView, fused: FusedNode) -> None:
-        nodes = [view.nodes[i] for i in fused.nodes]
-        tensors = tensors_of(nodes)
+        nodes, tensors = [view.nodes[i] for i in fused.nodes], view.tensors
         name = self.editor.unique_name(f"{fused.op_type}_{len(self.report.fusions)}")
         node = gs.Node(
             op=fused.op_type,

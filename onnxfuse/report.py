@@ -42,7 +42,7 @@ class Refusal:
 
 @dataclass
 class Report:
-    """All fusions and refusals of one `optimize` call, and the number of nodes before and after (subgraphs included)."""
+    """All fusions and refusals of one `optimize` call, and the number of nodes before and after, bodies included."""
 
     target: str
     fusions: list[Fusion] = field(default_factory=list)

@@ -48,7 +48,10 @@ class _Emission:
             base = self.layout.behind(value)
             if entries is None:
                 raise RefusalError("it only passes on what it reads")
-            if base.op == f"round_{storage}" and (before := self.layout.behind(base.operands[0])) in self.layout.entries:
+            if (
+                base.op == f"round_{storage}"
+                and (before := self.layout.behind(base.operands[0])) in self.layout.entries
+            ):
                 base = before  # storing rounds
             number = self.number(base)
             if value_type(storage) != value.type:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import onnx
@@ -51,6 +52,11 @@ class GraphView:
             for name in proto.input:
                 if name:
                     self.consumers.setdefault(name, []).append(i)
+
+    @cached_property
+    def tensors(self) -> dict[str, gs.Tensor]:
+        """The graph's tensors to edit, by name."""
+        return {t.name: t for node in self.nodes for t in (*node.inputs, *node.outputs) if t.name}
 
     def producers_of(self, i: int) -> list[int]:
         """The nodes that make what node `i` and its bodies read, each once, in the order of the inputs."""
