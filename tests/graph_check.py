@@ -225,7 +225,7 @@ def _noise(model: onnx.ModelProto, feeds: Feeds, truth: Sequence[Any]) -> list[f
     rng = np.random.default_rng(0)
     half = any(v.dtype == np.float16 for v in feeds.values())
     narrow = half or any(v.dtype == np.float32 for v in feeds.values())
-    moved = [(5e-4 if half else 1e-6) if narrow else 0.0] * len(truth)  # values are about 1 in the model
+    moved = [(5e-4 if half else 1e-6) if narrow else 1e-15] * len(truth)  # values are about 1 in the model
     results = [_with_reference(model, feeds)]
     for _ in range(4):
         shaken = {

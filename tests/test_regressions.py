@@ -63,3 +63,37 @@ def test_float16_from_float64_that_an_if_captures() -> None:
         opset=21,
         min_nodes=1,
     )
+
+
+def test_result_without_a_dimension_that_may_be_empty() -> None:
+    # The space is empty where N is 0; the result without N still has elements.
+    graph = (
+        "g (float[1, 8] a, float[N, 8] b) => (float[1, 8] d, float[N, 8] f) "
+        "{ c = Abs (a) d = Exp (c) e = Add (d, b) f = Tanh (e) }"
+    )
+    for size in (0, 1, 3):
+        assert fused(graph, sizes={"N": size}) == ["FusedElementwise", "FusedElementwise"]
+
+
+def test_result_along_part_of_an_empty_reduction() -> None:
+    fused(
+        "g (float[N, 8] x, float[8] w) => (float[1, 8] y) "
+        "{ s = ReduceSum <axes = [0, 1], keepdims = 1> (x) a = Abs (w) b = Exp (a) y = Mul (b, s) }",
+        opset=11,
+        sizes={"N": 0},
+    )
+
+
+def test_broadcast_along_a_reshaped_dimension() -> None:
+    # Only a plain dimension of the space broadcasts at run time, no product of several.
+    fused(
+        "g (float[N, 3, 4] x, float[1, M] z) => (float[N, 12] y) { a = Abs (x) b = Exp (a) f = Flatten <axis = 1> (b) "
+        "y = Mul (z, f) }",
+        sizes={"N": 2, "M": 1},
+    )
+
+
+def test_opset_7_has_no_where_for_a_local_function() -> None:
+    found, _, report = optimized("g (float[4] x) => (float[4] y) { a = Elu (x) y = Neg (a) }", opset=7)
+    assert found == []
+    assert all("no local function can stand in for it" in r.reason for r in report.refusals)

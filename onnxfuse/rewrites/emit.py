@@ -159,6 +159,11 @@ class _Emission:
         return self.value_numbers[base] if places is None else self.read(base, places)
 
     def read(self, tensor: Value, places: tuple[Place, ...]) -> int:
+        for place, extent in zip(places, tensor.shape, strict=True):
+            # Only a plain dimension is broadcast at run time; this one was split after the read was laid out.
+            dims = self.space.current(place.dims)
+            if len(dims) > 1 and place == Place(place.dims) and extent != self.space.extent(dims):
+                raise RefusalError(f"{tensor.tensor} may be broadcast along a reshaped dimension")
         number = self.tensors.setdefault(tensor.tensor, len(self.tensors))
         entries = [self.part(self.affine(p), extent) for p, extent in zip(places, tensor.shape, strict=True)]
         return self.put(Input(number, tensor.storage, tuple(entries)))

@@ -102,9 +102,14 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
     regions, unfit = grow_regions(view, fragments)
     for i, reason in unfit.items():
         refuse(i, reason)
-    for region in regions:
+    pending = regions[::-1]
+    while pending:
+        region = pending.pop()
         try:
-            found.fused.append(_finish(view, fragments, region, choice))
+            if parts := _divided(view, fragments, region):
+                pending += parts
+            else:
+                found.fused.append(_finish(view, fragments, region, choice))
         except RefusalError as refusal:
             for i in region.nodes:
                 if view.protos[i].op_type not in FREE:
@@ -121,12 +126,7 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     region = _trimmed(view, fragments, region)
     layout = region.layout
     members = set(region.nodes)
-    needed = [
-        name
-        for i in region.nodes
-        for name in view.protos[i].output
-        if name and (name in view.kept or any(c not in members for c in view.consumers.get(name, ())))
-    ]
+    needed = _needed(view, members)
     outputs = [n for n in needed if layout.laid_out(layout.produced[n]) is not None]
     # What is only a rearrangement of what the region reads stays where others need it; the region reads through it.
     staying = _staying(view, members, [n for n in needed if n not in outputs])
@@ -173,13 +173,41 @@ def _trimmed(view: GraphView, fragments: dict[int, Fragment], region: Region) ->
             nodes.remove(i)
     if nodes == region.nodes or not nodes:
         return region
-    layout = Layout(Space(view.symbols))
     try:
-        for i in nodes:
-            layout.add(fragments[i])
+        return Region(nodes, _layout(view, fragments, nodes), region.refused)
     except RefusalError:
         return region
-    return Region(nodes, layout, region.refused)
+
+
+def _layout(view: GraphView, fragments: dict[int, Fragment], nodes: Iterable[int]) -> Layout:
+    layout = Layout(Space(view.symbols))
+    for i in nodes:
+        layout.add(fragments[i])
+    return layout
+
+
+def _needed(view: GraphView, members: set[int]) -> list[str]:
+    """What the nodes compute that others need."""
+    return [
+        name
+        for i in sorted(members)
+        for name in view.protos[i].output
+        if name and (name in view.kept or any(c not in members for c in view.consumers.get(name, ())))
+    ]
+
+
+def _divided(view: GraphView, fragments: dict[int, Fragment], region: Region) -> list[Region]:
+    """Two regions in place of one that would not store a result where one of its dimensions is empty; else none."""
+    layout, members = region.layout, set(region.nodes)
+    values = {n: layout.produced[n] for n in _needed(view, members)}
+    lost = [n for n, v in values.items() if layout.laid_out(v) is not None and not layout.always_stored(v)]
+    if not lost:
+        return []
+    first = _staying(view, members, lost)
+    if first == members:
+        raise RefusalError("one of its results would not be stored where a dimension of another is empty")
+    parts = [sorted(members - first), sorted(first)]
+    return [Region(nodes, _layout(view, fragments, nodes), region.refused) for nodes in parts]
 
 
 def _staying(view: GraphView, members: set[int], names: Iterable[str]) -> set[int]:

@@ -138,6 +138,16 @@ class Layout:
             else:
                 return value
 
+    def always_stored(self, value: Value) -> bool:
+        """Whether the space has a point that stores the value, whatever the extents: a dimension that the value does
+        not lie along may be empty, and with it the space.
+        """
+        own = {d for dims in self.laid_out(value) or () for d in dims}
+        if not set(self.space.current(self.depends.get(self.behind(value), ()))) & self.space.reduced:
+            own |= self.space.reduced  # a value of the row, which is stored once a row
+        extents = (self.space.extents[d] for d in self.space.order if d not in own)
+        return all(isinstance(extent, int) and extent > 0 for extent in extents)
+
     def laid_out(self, value: Value) -> Entries | None:
         """The entries of a value that the region computes; None for one that is read from outside or constant."""
         return _Pending(self).laid_out(value)
@@ -296,6 +306,8 @@ class _Pending:
             dims = result[p + shift]
             if dims and not self.space.symbols.fits(extent, self.space.extent(dims)):
                 raise RefusalError(f"the shape of {self.base.behind(operand).tensor} is not known to fit the region's")
+            if len(dims) > 1 and extent not in (1, self.space.extent(dims)):
+                raise RefusalError(f"{self.base.behind(operand).tensor} may be broadcast along a reshaped dimension")
             only = dims if extent != 1 or self.space.extent(dims) == 1 else ()
             places.append(Place(only))
         while operand.op == "view":

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
+import ml_dtypes
 import numpy as np
 
 from onnxfuse.custom_ops.primitives import PRIMITIVES
-from onnxfuse.custom_ops.types import is_float, to_numpy
+from onnxfuse.custom_ops.types import is_float, is_narrow, to_numpy
 from onnxfuse.rewrites.fragment import RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import LOWERINGS, Operator, lowering
 
@@ -95,7 +96,9 @@ def _clip(op: Operator) -> Sequence[Value]:
     rank = len(x.shape)
     bounds: list[Value | None] = [None, None]
     if is_float(x.type):  # a missing bound is the type's last finite value: infinities do not pass
-        limits = np.finfo(to_numpy("f32" if op.opset < 11 else x.type))
+        # ONNX Runtime has kernels for float32 alone before opset 12.
+        wide = op.opset < 11 or (op.opset < 12 and is_narrow(op.storage(0)))
+        limits = ml_dtypes.finfo(to_numpy("f32" if wide else op.storage(0)))
         low, high = float(limits.min), float(limits.max)
         if op.opset < 11:
             low, high = op.float_attribute("min", low), op.float_attribute("max", high)
