@@ -78,7 +78,9 @@ def ulps(actual: Array, exact: Array) -> Array:
     return np.where(same, 0.0, np.where(np.isfinite(distance), distance, np.inf))
 
 
-def check(text: str, *inputs: Array, threads: int = 1, limit: float = 4, floor: float = 0.0) -> list[Array]:
+def check(
+    text: str, *inputs: Array, threads: int = 1, limit: float = 4, floor: float = 0.0, as_typed: bool = False
+) -> list[Array]:
     """Runs the program and compares with its evaluation in float64.
 
     Args:
@@ -87,22 +89,31 @@ def check(text: str, *inputs: Array, threads: int = 1, limit: float = 4, floor: 
         threads: of the session.
         limit: units in the last place that floats may be off; anything else must be equal.
         floor: absolute error that is allowed besides, for results that cancel.
+        as_typed: values that are rounded to their types on the way are right as well; a cast from f64 to f32 rounds.
     """
     program = parse(text)
     actual = run(text, *inputs, threads=threads)
-    expected = evaluate(program, inputs, float64=True)
-    for i, (got, want, (type_, _)) in enumerate(zip(actual, expected, program.outputs, strict=True)):
-        assert got.shape == want.shape, f"output {i} has shape {got.shape}, expected {want.shape}"
-        assert got.dtype == to_numpy(type_), f"output {i} is {got.dtype}"
-        if got.dtype.kind in "iub":
-            np.testing.assert_array_equal(got, want, err_msg=f"output {i}")
-            continue
-        with np.errstate(all="ignore"):
-            close = np.abs(got.astype(np.float64) - want) <= floor
-        error = np.where(close, 0.0, ulps(got, want))
+    references = [evaluate(program, inputs, float64=True)]
+    if as_typed:
+        references.append(
+            [np.asarray(y).astype(w.dtype) for y, w in zip(evaluate(program, inputs), *references, strict=True)]
+        )
+    for i, got in enumerate(actual):
+        expected = [reference[i] for reference in references]
+        assert got.shape == expected[0].shape, f"output {i} has shape {got.shape}, expected {expected[0].shape}"
+        assert got.dtype == to_numpy(program.outputs[i][0]), f"output {i} is {got.dtype}"
+        error = np.min([_error(got, want, floor) for want in expected], axis=0)
         if error.size and error.max() > limit:
             at = np.unravel_index(int(error.argmax()), error.shape)
-            raise AssertionError(
-                f"output {i} at {at}: {got[at]!r} instead of {want[at]!r}, {error[at]} ulp off\n{text}"
-            )
+            wanted = [want[at] for want in expected]
+            raise AssertionError(f"output {i} at {at}: {got[at]!r} instead of {wanted}, {error[at]} ulp off\n{text}")
     return actual
+
+
+def _error(actual: Array, expected: Array, floor: float) -> Array:
+    """In units in the last place; infinite where a value that is no float differs."""
+    if actual.dtype.kind in "iub":
+        return np.where(actual == expected, 0.0, np.inf)
+    with np.errstate(all="ignore"):
+        close = np.abs(actual.astype(np.float64) - expected) <= floor
+    return np.where(close, 0.0, ulps(actual, expected))

@@ -379,4 +379,4 @@ def test_sixteen_bit_floats_round_once(type_: str) -> None:
 def test_random_programs(program: Program, seed: int) -> None:
     inputs = arrays_for(program, np.random.default_rng(seed), broadcast=0.2)
     if inputs is not None:
-        check(program.text(), *inputs, limit=64, floor=1e-5)
+        check(program.text(), *inputs, limit=64, floor=1e-5, as_typed=True)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -163,3 +167,19 @@ def test_constant_exponent(type_: str, exponent: float) -> None:
     )
     with np.errstate(all="ignore"):
         assert ulps(run(text, x)[0], np.power(x.astype(np.float64), np.full(x.size, exponent))).max() <= 2
+
+
+@pytest.mark.skipif("ONNXFUSE_CPU" in os.environ, reason="is the inner run")
+@pytest.mark.parametrize("instructions", ["baseline", "avx2"])
+def test_older_machines(instructions: str) -> None:
+    """The library picks its loops once for a process, so the tests of those for older machines run in another one."""
+    folder = Path(__file__).parent
+    files = [str(folder / name) for name in ("test_cpu_primitives.py", "test_cpu_engine.py")]
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
+        env=os.environ | {"ONNXFUSE_CPU": instructions},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout[-3000:]

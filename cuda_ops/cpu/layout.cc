@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kTile = 1024;            // points: a few tiles of 4-byte elements lie in the first-level cache
 constexpr int64_t kShortTile = 256;        // a tile shorter than this takes in another dimension
-constexpr int64_t kColumnBytes = 1 << 18;  // of a column schedule's points, if each has 4 bytes
+constexpr int64_t kColumnBytes = 1 << 20;  // of a column schedule's points, if each has 4 bytes
 
 bool steps_alike(const Access& access, int outer, int64_t outer_stride_expected) {
   return access.strides.empty() || access.strides[static_cast<size_t>(outer)] == outer_stride_expected;

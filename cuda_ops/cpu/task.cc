@@ -26,10 +26,8 @@ class Arena {
 };
 
 void copy_row(char* out, const char* in, int64_t n, int64_t out_stride, int64_t in_stride, size_t size) {
-  const auto strided = [&](auto zero) {
-    using T = decltype(zero);
-    for (int64_t i = 0; i < n; ++i)
-      *reinterpret_cast<T*>(out + i * out_stride) = *reinterpret_cast<const T*>(in + i * in_stride);
+  const auto strided = [&](auto element) {
+    for (int64_t i = 0; i < n; ++i) std::memcpy(out + i * out_stride, in + i * in_stride, sizeof element);
   };
   const int64_t step = static_cast<int64_t>(size);
   if (out_stride == step && in_stride == step) {
