@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxfuse.custom_ops.program import Apply, Kernel
+from onnxfuse.custom_ops.program import Apply, Const, Kernel
 
 __all__ = ["OP_TYPES", "classify"]
 
@@ -30,7 +30,7 @@ def classify(kernel: Kernel) -> str:
         return "elementwise"
     if any(program.normalizes_exponentials(s) for s in program.sums):
         return "softmax"
-    roots = [k for k, s in enumerate(kernel.statements) if isinstance(s, Apply) and s.op == "sqrt"]
+    roots = [k for k in range(len(kernel.statements)) if program.root(k)]
     squares = [k for k in program.sums if roots and program.square(k) is not None and program.reaches(k, roots)]
     if any(program.centred(program.square(k)) for k in squares):
         return "layer_norm"
@@ -55,6 +55,13 @@ class _Reader:
     def operands(self, k: int) -> tuple[int, ...]:
         statement = self.statements[k]
         return statement.operands if isinstance(statement, Apply) else ()
+
+    def root(self, k: int) -> bool:
+        """Whether this is a square root, or one over it."""
+        if self.op(k) != "pow":
+            return self.op(k) == "sqrt"
+        exponent = self.statements[self.plain(self.operands(k)[1])]
+        return isinstance(exponent, Const) and exponent.value in (0.5, -0.5)
 
     def plain(self, k: int) -> int:
         """The value behind conversions and rounding."""
