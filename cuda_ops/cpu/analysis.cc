@@ -67,6 +67,12 @@ void Analysis::classify() {
     x.form = form_of(x.deps);
     x.scope = std::max(least, scope_of(x.deps));
     if (x.scope == Scope::loop && x.form != kScalar) x.scope = Scope::tile;
+    x.once =
+        layout_.schedule == Schedule::whole && x.form == kInner && (x.deps & ~inner_mask_) == 0 && !is_reduction(s.op);
+    for (int i = 0; i < s.operand_count; ++i) {
+      const Value& operand = value(s.operands[i]);
+      x.once = x.once && (operand.once || operand.scope == Scope::task);
+    }
   }
 }
 

@@ -25,6 +25,7 @@ struct Value {
   int readers = 0;  // operations and stores that use it
   bool needed = false;
   bool absorbed = false;  // its only reader computes it too
+  bool once = false;      // the same for all items: computed for a task's first one
   bool kept = false;      // stays in memory for later passes
   int last_pass = -1;     // the last pass that reads a kept value
   int first_pass = -1;    // the pass that computes it, in scopes loop and tile

@@ -90,7 +90,7 @@ class Compiler {
     if (scope == Scope::item) return plan_.item_code[static_cast<size_t>(stage)];
     return scope == Scope::loop ? this_pass().loop_code : this_pass().tile_code;
   }
-  Code& code(int v) { return code(value(v).scope, value(v).stage); }
+  Code& code(int v) { return value(v).once ? plan_.once_code : code(value(v).scope, value(v).stage); }
 
   static Instruction call(TileFn fn, Form form, int out, int a, int b = 0, int c = 0) {
     Instruction i;
@@ -142,8 +142,9 @@ class Compiler {
       code(v).push_back(i);
     } else {
       const Operand in = operand(v);
-      code(v).push_back(
-          call_in_steps(own == kRows ? tile_.splat(size) : tile_.copy(size), {p.expanded, kFull, size}, &in, 1));
+      code(value(v).scope, value(v).stage)
+          .push_back(
+              call_in_steps(own == kRows ? tile_.splat(size) : tile_.copy(size), {p.expanded, kFull, size}, &in, 1));
     }
     return p.expanded;
   }
@@ -456,7 +457,7 @@ class Compiler {
     }
     for (const Store& s : analysis_.stores()) use(s.v, in_pass(s.scope) == pass && value(s.v).stage == stage);
     for (int v = 0; v < analysis_.count(); ++v)
-      if (!pass && in_code(v) && lasts[static_cast<size_t>(v)]) place(v).uses = 0;
+      if (!pass && in_code(v) && (lasts[static_cast<size_t>(v)] || value(v).once)) place(v).uses = 0;
   }
 
   void write_item(int stage) {

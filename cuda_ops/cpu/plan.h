@@ -107,6 +107,7 @@ struct KernelPlan {
   std::vector<CopyPattern> patterns;
   std::vector<uint64_t> constants;
   Code task_code;
+  Code once_code;               // for the first item of a task
   std::vector<Code> item_code;  // one more than passes
   std::vector<Pass> passes;
   std::vector<Accumulator> accumulators;

@@ -138,6 +138,8 @@ void Task::run_item_code(size_t pass, bool lead) {
 void Task::run_item(int64_t block) {
   place(block);
   if (!layout_.item_is_point()) set_block(block);
+  if (!begun_) execute(plan_.once_code);
+  begun_ = true;
   const int64_t tiles = plan_.tiles();
   for (size_t p = 0; p < plan_.passes.size(); ++p) {
     execute(plan_.item_code[p]);

@@ -50,6 +50,7 @@ class Task {
   Odometer grid_, loop_;
   int64_t rows_ = 1;  // indices in the block
   int64_t block_ = 0;
+  bool begun_ = false;
 };
 
 }  // namespace onnxfuse::cpu
