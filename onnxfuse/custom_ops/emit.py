@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from onnxfuse.custom_ops.types import from_numpy, is_float, to_numpy, to_onnx
+from onnxfuse.custom_ops.types import from_numpy, is_float, is_narrow, to_numpy, to_onnx
 from onnxfuse.errors import OnnxfuseError
 
 __all__ = ["Emitter", "NoFunctionError", "schema_types"]
@@ -38,6 +38,7 @@ class Emitter:
         self._prefix = prefix
         self._known: dict[bytes, str] = {}
         self._constants: dict[str, npt.NDArray[Any]] = {}
+        self._widened: dict[str, tuple[str, str]] = {}  # float32 values: the narrow type and name that they had
 
     def node(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
         """One node with one output."""
@@ -91,7 +92,12 @@ class Emitter:
             return x
         if "bf16" in (source, target):
             self.require("Cast to and from bfloat16", 13)
-        return self.node("Cast", [x], to=to_onnx(target))
+        if self._widened.get(x, ("", ""))[0] == target:
+            return self._widened[x][1]  # it was of this type before: ONNX Runtime stumbles over a needless rounding
+        value = self.node("Cast", [x], to=to_onnx(target))
+        if is_narrow(source) and target == "f32":
+            self._widened[value] = (source, x)
+        return value
 
     def squeeze(self, x: str, axes: Sequence[int]) -> str:
         """x without the axes."""

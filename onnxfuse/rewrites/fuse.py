@@ -10,7 +10,7 @@ from onnxfuse.custom_ops.types import size
 from onnxfuse.report import Fusion, Refusal
 from onnxfuse.rewrites.classify import OP_TYPES, classify
 from onnxfuse.rewrites.dims import element_count
-from onnxfuse.rewrites.emit import emit
+from onnxfuse.rewrites.emit import Emitted, emit
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView, node_label
 from onnxfuse.rewrites.layout import Layout, Space
@@ -19,6 +19,7 @@ from onnxfuse.rewrites.lowering import LOWERINGS, lower
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 from onnxfuse.rewrites.lowering.normalizations import NORMALIZATIONS
 from onnxfuse.rewrites.regions import Region, grow_regions
+from onnxfuse.rewrites.scatter import scattered
 
 __all__ = ["Choice", "FusedNode", "fuse_graph"]
 
@@ -71,6 +72,10 @@ class Found:
     refusals: list[Refusal] = field(default_factory=list)
 
 
+class ScatterError(RefusalError):
+    """A region whose tensors are contiguous along different dimensions."""
+
+
 def fuse_graph(view: GraphView, choice: Choice) -> Found:
     """The fused nodes that the graph should have, and the reasons for what stays."""
     found = Found()
@@ -110,6 +115,10 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
                 pending += parts
             else:
                 found.fused.append(_finish(view, fragments, region, choice))
+        except _ProgramRefusalError as refusal:
+            half = set(region.nodes[: len(region.nodes) // 2])
+            region.refused.append((region.nodes[0], refusal.reason))
+            pending += _parts(view, fragments, region, half)
         except RefusalError as refusal:
             for i in region.nodes:
                 if view.protos[i].op_type not in FREE:
@@ -144,11 +153,12 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         raise RefusalError("no neighbour that can join it" + (f": {'; '.join(joins)}" if joins else ""))
     if not outputs:
         raise RefusalError("nothing uses its results")
-    emitted = emit(layout, [(name, view.type_of(name).type) for name in outputs])
-    if choice.target == "cpu" and (op := without_kernel(emitted.program)):
-        raise RefusalError(f"ONNX Runtime has no CPU kernel for {op} of float64: only with the library would it run")
-    if missing := without_function(emitted.program, view.opset):
-        raise RefusalError(f"no local function can stand in for it: {missing}")
+    try:
+        emitted = _emitted(view, layout, outputs, choice)
+    except RefusalError as refusal:
+        if len(nodes) < 2:
+            raise
+        raise _ProgramRefusalError(refusal.reason) from None
     rewrite = classify(emitted.program.kernels[0])
     if rewrite not in choice.rewrites:
         raise RefusalError(f"the rewrite {rewrite} is switched off (skip, only)")
@@ -162,6 +172,21 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         bytes_saved=_bytes_saved(view, nodes, emitted.inputs, outputs),
         notes=_notes(view, nodes, outputs),
     )
+
+
+class _ProgramRefusalError(RefusalError):
+    """Why a region cannot be one program, though its parts may be."""
+
+
+def _emitted(view: GraphView, layout: Layout, outputs: Iterable[str], choice: Choice) -> Emitted:
+    emitted = emit(layout, [(name, view.type_of(name).type) for name in outputs])
+    if scattered(emitted.program.kernels[0]) and any(view.protos[i].op_type == "Transpose" for i in region.nodes):
+        raise ScatterError("a fused kernel would read or write scattered elements")
+    if choice.target == "cpu" and (op := without_kernel(emitted.program)):
+        raise RefusalError(f"ONNX Runtime has no CPU kernel for {op} of float64: only with the library would it run")
+    if missing := without_function(emitted.program, view.opset):
+        raise RefusalError(f"no local function can stand in for it: {missing}")
+    return emitted
 
 
 def _trimmed(view: GraphView, fragments: dict[int, Fragment], region: Region) -> Region:
@@ -203,10 +228,15 @@ def _divided(view: GraphView, fragments: dict[int, Fragment], region: Region) ->
     lost = [n for n, v in values.items() if layout.laid_out(v) is not None and not layout.always_stored(v)]
     if not lost:
         return []
-    first = _staying(view, members, lost)
+    first = min((_staying(view, members, [n]) for n in lost), key=len)
     if first == members:
         raise RefusalError("one of its results would not be stored where a dimension of another is empty")
-    parts = [sorted(members - first), sorted(first)]
+    return _parts(view, fragments, region, first)
+
+
+def _parts(view: GraphView, fragments: dict[int, Fragment], region: Region, first: set[int]) -> list[Region]:
+    """The rest of the region, and `first`, which needs nothing of the rest: then both are convex as the whole was."""
+    parts = [[i for i in region.nodes if i not in first], sorted(first)]
     return [Region(nodes, _layout(view, fragments, nodes), region.refused) for nodes in parts]
 
 
