@@ -7,6 +7,7 @@ namespace onnxfuse::cpu {
 namespace {
 
 constexpr int64_t kTile = 1024;            // points: a few tiles of 4-byte elements lie in the first-level cache
+constexpr int64_t kWholeRow = 16384;       // points: a few of its 4-byte elements lie in the second-level cache
 constexpr int64_t kShortTile = 256;        // a tile shorter than this takes in another dimension
 constexpr int64_t kColumnBytes = 1 << 20;  // of a column schedule's points, if each has 4 bytes
 
@@ -99,7 +100,7 @@ Layout make_layout(const Kernel& kernel, const BoundKernel& bound) {
       limit = std::clamp<int64_t>(kColumnBytes / 4 / layout.reduced_points / 64 * 64, 64, kTile);
     choose_tile(layout, kept, limit);
     layout.loop = reduced;
-  } else if (layout.reduced_points <= kTile) {
+  } else if (layout.reduced_points <= kWholeRow) {
     layout.schedule = Schedule::whole;
     take_rows(layout, kept, reduced);
   } else {

@@ -7,7 +7,7 @@
 //   column  an item is a tile of dimensions that are not reduced, a pass goes over the reduced ones point by point;
 //           without reductions there is no pass
 //   row     an item is a point of the dimensions that are not reduced, a pass goes over the reduced ones tile by tile
-//   whole   for short rows: an item is a tile of a few whole rows, and there is no pass
+//   whole   for rows that are not long: an item is a tile of a few whole rows, and there is no pass
 #pragma once
 
 #include <cstdint>

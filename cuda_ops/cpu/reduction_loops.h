@@ -107,12 +107,21 @@ static inline A fold(size_t n, const Get& get) {
   return load<A>(running);
 }
 
-// The sum of get(i), each a float: in float, for n is a tile's; in double where that overflows.
+// The sum of get(i), each a float: in float for short blocks, whose sums are added in double; again in double where a
+// block overflows.
 template <class Get>
 static inline double sum_floats(size_t n, const Get& get) {
-  const double s = fold<Sum, float>(n, get);
-  if (__builtin_fabs(s) < 3e38) return s;
-  return fold<Sum, double>(n, [&](size_t i) { return static_cast<double>(get(i)); });
+  constexpr size_t block = 1024;
+  double sum = 0;
+  for (size_t first = 0; first < n; first += block) {
+    const size_t size = n - first < block ? n - first : block;
+    const auto get_here = [&](size_t i) { return get(first + i); };
+    const double s = fold<Sum, float>(size, get_here);
+    sum += __builtin_fabs(s) < 3e38
+               ? s
+               : fold<Sum, double>(size, [&](size_t i) { return static_cast<double>(get_here(i)); });
+  }
+  return sum;
 }
 
 template <class R, class T>
