@@ -30,6 +30,9 @@ __all__ = ["REWRITES", "TARGETS", "Result", "optimize"]
 # The names that `skip` and `only` take.
 REWRITES: tuple[str, ...] = tuple(OP_TYPES)
 TARGETS = ("cuda", "cpu")
+# What a fused node leaves may fuse with what other fused nodes leave. The last pass finds nothing: that is how a second
+# call changes nothing.
+_PASSES = 8
 
 
 @dataclass
@@ -79,13 +82,19 @@ def optimize(
     proto, source_dir = _read(model)
     opset = _opset(proto)
     proto = inline_fusible(proto, choice.min_nodes)
-    editor = ModelEditor(proto)
-    sorted_model = editor.to_model()
-    if not _same_order(proto.graph, sorted_model.graph):
-        editor = ModelEditor(sorted_model)
-    report = Report(target, nodes_before=_count_nodes(sorted_model.graph))
-    analyzed = with_small_values(sorted_model, source_dir)
-    _Optimization(editor, analyzed, choice, report, opset, fallback).run()
+    report = Report(target)
+    for _ in range(_PASSES):
+        editor = ModelEditor(proto)
+        sorted_model = editor.to_model()
+        if not _same_order(proto.graph, sorted_model.graph):
+            editor = ModelEditor(sorted_model)
+        report.nodes_before = report.nodes_before or _count_nodes(sorted_model.graph)
+        report.refusals, made = [], len(report.fusions)
+        analyzed = with_small_values(sorted_model, source_dir)
+        _Optimization(editor, analyzed, choice, report, opset, fallback).run()
+        if len(report.fusions) == made:
+            break
+        proto = editor.to_model()
     refresh_functions(editor, opset, fallback)
     optimized = editor.to_model()
     report.nodes_after = _count_nodes(optimized.graph)
