@@ -14,8 +14,8 @@ __all__ = ["MAX_NODES", "MAX_TENSORS", "REPEATED_WORK", "step_cost"]
 
 # Work of a region that a broadcast to a larger shape may repeat for each element there.
 REPEATED_WORK = 32
-# Source nodes in a region: more makes kernels that spill registers and compile slowly, and saves nothing further.
-MAX_NODES = 192
+# Source nodes in a region: the program language allows 1024 statements, and compile time grows with them.
+MAX_NODES = 800
 # Inputs, and outputs, of a fused node (the program language allows 64 of each).
 MAX_TENSORS = 48
 

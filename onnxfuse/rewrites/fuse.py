@@ -72,10 +72,6 @@ class Found:
     refusals: list[Refusal] = field(default_factory=list)
 
 
-class ScatterError(RefusalError):
-    """A region whose tensors are contiguous along different dimensions."""
-
-
 def fuse_graph(view: GraphView, choice: Choice) -> Found:
     """The fused nodes that the graph should have, and the reasons for what stays."""
     found = Found()
@@ -104,9 +100,36 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
             fragments[i] = fragment
         except RefusalError as refusal:
             refuse(i, refusal.reason)
+    refused: dict[int, str] = {}
+    while scattering := _fuse_regions(view, fragments, choice, found.fused, refused):
+        # The regions grow anew without the transpositions that scatter them.
+        for i in scattering:
+            del fragments[i]
+            refuse(i, "a fused kernel would read or write scattered elements through it")
+    for i, reason in refused.items():
+        if view.protos[i].op_type not in FREE:
+            refuse(i, reason)
+    fused = {i for node in found.fused for i in node.nodes}
+    if fused and (reason := cannot_run(view, choice.target, fused)):
+        found.fused.clear()
+        for i in sorted(fused):
+            refuse(i, reason)
+    return found
+
+
+def _fuse_regions(
+    view: GraphView,
+    fragments: dict[int, Fragment],
+    choice: Choice,
+    fused: list[FusedNode],
+    refused: dict[int, str],
+) -> set[int]:
+    """Grows regions and fills `fused` and, by node, `refused`; returns the transpositions that must not take part."""
+    fused.clear()
+    refused.clear()
+    scattering: set[int] = set()
     regions, unfit = grow_regions(view, fragments)
-    for i, reason in unfit.items():
-        refuse(i, reason)
+    refused.update(unfit)
     pending = regions[::-1]
     while pending:
         region = pending.pop()
@@ -114,21 +137,16 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
             if parts := _divided(view, fragments, region):
                 pending += parts
             else:
-                found.fused.append(_finish(view, fragments, region, choice))
+                fused.append(_finish(view, fragments, region, choice))
+        except _ScatterError:
+            scattering |= {i for i in region.nodes if view.protos[i].op_type == "Transpose"}
         except _ProgramRefusalError as refusal:
             half = set(region.nodes[: len(region.nodes) // 2])
             region.refused.append((region.nodes[0], refusal.reason))
             pending += _parts(view, fragments, region, half)
         except RefusalError as refusal:
-            for i in region.nodes:
-                if view.protos[i].op_type not in FREE:
-                    refuse(i, refusal.reason)
-    fused = {i for node in found.fused for i in node.nodes}
-    if fused and (reason := cannot_run(view, choice.target, fused)):
-        found.fused.clear()
-        for i in sorted(fused):
-            refuse(i, reason)
-    return found
+            refused.update(dict.fromkeys(region.nodes, refusal.reason))
+    return scattering
 
 
 def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, choice: Choice) -> FusedNode:
@@ -159,6 +177,8 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         if len(nodes) < 2:
             raise
         raise _ProgramRefusalError(refusal.reason) from None
+    if any(view.protos[i].op_type == "Transpose" for i in region.nodes) and scattered(emitted.program.kernels[0]):
+        raise _ScatterError("a fused kernel would read or write scattered elements")
     rewrite = classify(emitted.program.kernels[0])
     if rewrite not in choice.rewrites:
         raise RefusalError(f"the rewrite {rewrite} is switched off (skip, only)")
@@ -174,14 +194,16 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     )
 
 
+class _ScatterError(RefusalError):
+    """A region whose tensors are contiguous along different dimensions."""
+
+
 class _ProgramRefusalError(RefusalError):
     """Why a region cannot be one program, though its parts may be."""
 
 
 def _emitted(view: GraphView, layout: Layout, outputs: Iterable[str], choice: Choice) -> Emitted:
     emitted = emit(layout, [(name, view.type_of(name).type) for name in outputs])
-    if scattered(emitted.program.kernels[0]) and any(view.protos[i].op_type == "Transpose" for i in region.nodes):
-        raise ScatterError("a fused kernel would read or write scattered elements")
     if choice.target == "cpu" and (op := without_kernel(emitted.program)):
         raise RefusalError(f"ONNX Runtime has no CPU kernel for {op} of float64: only with the library would it run")
     if missing := without_function(emitted.program, view.opset):

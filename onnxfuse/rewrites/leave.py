@@ -4,8 +4,7 @@
 2. Shape arithmetic: what is computed from Shape and Size alone stays on the CPU, where ONNX Runtime keeps it.
 3. An activation that is the only user of a Conv (on the CPU also of a Gemm) is folded into it.
 4. BatchNormalization after a Conv whose only user it is, is folded into its weights.
-5. A Transpose that moves the last dimension of a large tensor: scattered accesses cost more than they save. One that
-   ONNX Runtime computes inside the MatMul after it.
+5. A Transpose that ONNX Runtime computes inside the MatMul after it.
 6. Between DequantizeLinear and QuantizeLinear the group is one quantized kernel.
 7. A graph with operators that ONNX Runtime cannot run on the target: it runs elsewhere, where custom ops do not.
 """
@@ -18,7 +17,6 @@ from functools import lru_cache
 from onnxfuse.custom_ops.function import NoFunctionError, to_nodes
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import Apply, Program
-from onnxfuse.rewrites.dims import element_count
 from onnxfuse.rewrites.graph import GraphView
 
 __all__ = ["left_to_runtime", "shape_arithmetic"]
@@ -56,26 +54,16 @@ def shape_arithmetic(view: GraphView) -> set[int]:
     return nodes
 
 
-# Elements up to which a transposition that moves the last dimension stays in cache, whatever the access pattern.
-_SMALL_TRANSPOSE = 1 << 16
-
-
-def _transpose_stays(view: GraphView, i: int) -> str:
+def _inside_matmul(view: GraphView, i: int) -> bool:
+    """Whether a Transpose swaps the last two dimensions for MatMuls alone: ONNX Runtime computes that inside them."""
     proto = view.protos[i]
     shape = view.type_of(proto.input[0]).shape
-    if shape is None:
-        return ""
+    users = [view.protos[c].op_type for c in view.consumers.get(proto.output[0], ())]
+    if shape is None or not users or any(u != "MatMul" for u in users) or proto.output[0] in view.kept:
+        return False
     rank = len(shape)
     perm = next((list(a.ints) for a in proto.attribute if a.name == "perm"), list(range(rank))[::-1])
-    users = [view.protos[c].op_type for c in view.consumers.get(proto.output[0], ())]
-    if users and all(u == "MatMul" for u in users) and perm == [*range(rank - 2), rank - 1, rank - 2]:
-        return "ONNX Runtime computes it inside the MatMul after it"
-    last = next((p for p in reversed(perm) if shape[p] != 1), None)
-    first = next((k for k in reversed(range(rank)) if shape[k] != 1), None)
-    count = element_count(shape)
-    if last != first and (count is None or count > _SMALL_TRANSPOSE):
-        return "it moves the last dimension, so that a fused kernel would read or write scattered elements"
-    return ""
+    return perm == [*range(rank - 2), rank - 1, rank - 2]
 
 
 # Random generators of opset 22 and later have no kernel in ONNX Runtime up to 1.32.
@@ -85,6 +73,8 @@ _PASSES_BFLOAT16 = frozenset(
     ("Constant", "Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Shape", "Size")
 )
 
+_WITHOUT_FLOAT64 = frozenset(p.onnx for p in PRIMITIVES.values() if "f64" in p.types and "f64" not in p.runtime)
+
 
 def cannot_run(view: GraphView, target: str, fused: Collection[int]) -> str:
     """Why ONNX Runtime cannot run the graph on the target once the nodes `fused` are fused; "" where it can."""
@@ -93,14 +83,13 @@ def cannot_run(view: GraphView, target: str, fused: Collection[int]) -> str:
             continue
         if proto.op_type in _WITHOUT_KERNELS and view.opset >= 22:
             return f"ONNX Runtime has no kernel for {proto.op_type} at opset {view.opset}, so it cannot run this graph"
-        if (
-            target == "cpu"
-            and proto.op_type not in _PASSES_BFLOAT16
-            and any(
-                view.type_of(n).type == "bf16" for n in (*proto.input, *proto.output) if n not in view.constants.names
-            )
-        ):
+        if target != "cpu":
+            continue
+        types = {view.type_of(n).type for n in (*proto.input, *proto.output) if n not in view.constants.names}
+        if "bf16" in types and proto.op_type not in _PASSES_BFLOAT16:
             return f"ONNX Runtime has no CPU kernel for {proto.op_type} of bfloat16, so it cannot run this graph"
+        if "f64" in types and proto.op_type in _WITHOUT_FLOAT64:
+            return f"ONNX Runtime has no CPU kernel for {proto.op_type} of float64, so it cannot run this graph"
     return ""
 
 
@@ -138,8 +127,8 @@ def left_to_runtime(view: GraphView, target: str, alone: bool) -> dict[int, str]
     for i in shape_arithmetic(view):
         reasons.setdefault(i, "it computes on shapes, which ONNX Runtime does on the CPU")
     for i, proto in enumerate(view.protos):
-        if proto.op_type == "Transpose" and i not in reasons and (reason := _transpose_stays(view, i)):
-            reasons[i] = reason
+        if proto.op_type == "Transpose" and i not in reasons and _inside_matmul(view, i):
+            reasons[i] = "ONNX Runtime computes it inside the MatMul after it"
     if alone:
         return reasons
     for i, proto in enumerate(view.protos):

@@ -13,7 +13,6 @@ the graph for all graphs whose regions are bounded (they are, by cost.MAX_NODES)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from onnxfuse.rewrites import cost
@@ -74,16 +73,16 @@ class _Growth:
     def join(self, a: Region, b: Region) -> None:
         if len(a.nodes) + len(b.nodes) > cost.MAX_NODES:
             raise RefusalError(f"the region has reached its limit of {cost.MAX_NODES} nodes")
-        members = set(a.nodes) | set(b.nodes)
-        self.check_convex(members)
+        self.check_convex(a, b)
         if len(b.nodes) == 1:
             a.layout.add(self.fragments[b.nodes[0]])
         else:
             layout = Layout(Space(self.view.symbols))
-            for i in sorted(members):
+            for i in sorted((*a.nodes, *b.nodes)):
                 layout.add(self.fragments[i])
             a.layout = layout
-        a.nodes = sorted(members)
+        newest = len(b.nodes) == 1 and b.nodes[0] > a.nodes[-1]
+        a.nodes = [*a.nodes, *b.nodes] if newest else sorted((*a.nodes, *b.nodes))
         a.refused += b.refused
         for i in b.nodes:
             self.region_of[i] = a
@@ -92,13 +91,13 @@ class _Growth:
         region = self.region_of.get(i)
         return region.nodes if region is not None else [i]
 
-    def producers_outside(self, nodes: Iterable[int], members: set[int]) -> list[int]:
-        return [p for i in nodes for p in self.view.producers_of(i) if p not in members]
-
-    def check_convex(self, members: set[int]) -> None:
-        """Refuses where a path leads from the region through other nodes, or through other regions, back into it."""
-        first = min(members)
-        stack = self.producers_outside(members, members)
+    def check_convex(self, a: Region, b: Region) -> None:
+        """Refuses where a path leads from one region through other nodes, or other regions, to the other one."""
+        newest = len(b.nodes) == 1 and b.nodes[0] > a.nodes[-1]
+        first = min(a.nodes[0], b.nodes[0])
+        # Nothing depends on the newest node yet, so only its own producers can lead back.
+        starts = b.nodes if newest else [*a.nodes, *b.nodes]
+        stack = [p for i in starts for p in self.view.producers_of(i) if self.region_of.get(p) not in (a, b)]
         seen: set[int] = set()
         visited = 0
         while stack:
@@ -114,7 +113,7 @@ class _Growth:
                 raise RefusalError("the graph around it is too entangled to prove that the nodes can run together")
             for j in unit:
                 for p in self.view.producers_of(j):
-                    if p in members:
+                    if self.region_of.get(p) in (a, b):
                         raise RefusalError("other nodes between it and the region need the region's results first")
                     if p not in seen:
                         stack.append(p)

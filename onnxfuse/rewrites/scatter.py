@@ -1,0 +1,41 @@
+"""Whether a kernel would touch memory in scattered order.
+
+A fused kernel walks its space with one dimension innermost. A tensor in which another dimension is the contiguous one
+is then read or written a few bytes at a time, each from another sector of 32 bytes: up to eight times the traffic, more
+than a Transpose of its own costs. Small tensors stay in cache whatever the order.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from onnxfuse.custom_ops.program import Input, Kernel, Map
+
+__all__ = ["scattered"]
+
+# Points of a space up to which its tensors stay in the cache of a multiprocessor or core.
+SMALL = 1 << 16
+
+
+def scattered(kernel: Kernel) -> bool:
+    """Whether the tensors of the kernel that span the same dimensions disagree on which of them is contiguous."""
+    if all(e is not None for e in kernel.extents) and prod(e or 0 for e in kernel.extents) <= SMALL:
+        return False
+    maps = [s.map for s in kernel.statements if isinstance(s, Input)] + [o.map for o in kernel.outputs]
+    contiguous: dict[frozenset[int], set[int]] = {}
+    for map_ in maps:
+        dims = frozenset(k for entry in map_ for k in entry.dims if kernel.extents[k] != 1)
+        if len(dims) > 1:
+            contiguous.setdefault(dims, set()).add(_innermost(kernel, map_))
+    # Dimensions that only one tensor spans can be walked in its order; but a walk has one order for all of them.
+    widest = [inner for dims, inner in contiguous.items() if not any(dims < other for other in contiguous)]
+    return any(len(inner) > 1 for inner in widest)
+
+
+def _innermost(kernel: Kernel, map_: Map) -> int:
+    """The dimension along which neighbours in the space are closest in the tensor."""
+    for entry in reversed(map_):
+        terms = [(abs(scale), k) for k, scale in entry.terms if kernel.extents[k] != 1]
+        if terms:
+            return min(terms)[1]
+    return -1
