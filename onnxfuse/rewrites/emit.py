@@ -12,6 +12,7 @@ from onnxfuse.custom_ops.program import ONE, Apply, Const, Entry, Input, Kernel,
 from onnxfuse.custom_ops.types import value_type
 from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.fragment import RefusalError, Value
+from onnxfuse.rewrites.idioms import improve
 from onnxfuse.rewrites.layout import Entries, Layout, Place
 
 __all__ = ["Emitted", "emit"]
@@ -19,10 +20,11 @@ __all__ = ["Emitted", "emit"]
 
 @dataclass(frozen=True)
 class Emitted:
-    """A program, and the tensors that are the fused node's inputs, in order."""
+    """A program, the tensors that are the fused node's inputs, in order, and what the user should know of it."""
 
     program: Program
     inputs: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def emit(layout: Layout, outputs: list[tuple[str, str]]) -> Emitted:
@@ -74,10 +76,11 @@ class _Emission:
             outputs=tuple(results),
         )
         self._check_extents(kernel)
+        kernel, notes = improve(kernel)
         program = Program((kernel,))
         if len(program.text()) > 60000:
             raise RefusalError("its program would be too long")
-        return Emitted(program, tuple(self.tensors))
+        return Emitted(program, tuple(self.tensors), notes)
 
     def _check_extents(self, kernel: Kernel) -> None:
         shown = {e.plain for s in kernel.statements if isinstance(s, Input) for e in s.map}

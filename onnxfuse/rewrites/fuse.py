@@ -190,7 +190,7 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         nodes=nodes,
         launches_saved=len(work) - 1,
         bytes_saved=_bytes_saved(view, nodes, emitted.inputs, outputs),
-        notes=_notes(view, nodes, outputs),
+        notes=(*emitted.notes, *_notes(view, nodes, outputs)),
     )
 
 
@@ -258,8 +258,17 @@ def _divided(view: GraphView, fragments: dict[int, Fragment], region: Region) ->
 
 def _parts(view: GraphView, fragments: dict[int, Fragment], region: Region, first: set[int]) -> list[Region]:
     """The rest of the region, and `first`, which needs nothing of the rest: then both are convex as the whole was."""
-    parts = [[i for i in region.nodes if i not in first], sorted(first)]
-    return [Region(nodes, _layout(view, fragments, nodes), region.refused) for nodes in parts]
+    regions: list[Region] = []
+    pending = [sorted(first), [i for i in region.nodes if i not in first]]
+    while pending:
+        nodes = pending.pop()
+        try:
+            regions.append(Region(nodes, _layout(view, fragments, nodes), region.refused))
+        except RefusalError:
+            if len(nodes) == 1:
+                raise
+            pending += [nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]]
+    return regions
 
 
 def _staying(view: GraphView, members: set[int], names: Iterable[str]) -> set[int]:

@@ -72,6 +72,10 @@ class GraphView:
                 found.add(i)
         return found
 
+    def only_user(self, name: str) -> bool:
+        """Whether a value is used by one node alone, once, and need not remain."""
+        return len(self.consumers.get(name, ())) == 1 and name not in self.kept
+
     def operator(self, i: int) -> Operator:
         """Node `i` as lowerings want it."""
         proto = self.protos[i]

@@ -2,8 +2,8 @@
 
 1. Constants: a node whose inputs are all constant is folded by ONNX Runtime when the session is created.
 2. Shape arithmetic: what is computed from Shape and Size alone stays on the CPU, where ONNX Runtime keeps it.
-3. An activation that is the only user of a Conv (on the CPU also of a Gemm) is folded into it.
-4. BatchNormalization after a Conv whose only user it is, is folded into its weights.
+3. What ONNX Runtime computes inside a Conv (convolutions.py).
+4. On the CPU, an activation that is the only user of a Gemm.
 5. A Transpose that ONNX Runtime computes inside the MatMul after it.
 6. Between DequantizeLinear and QuantizeLinear the group is one quantized kernel.
 7. A graph with operators that ONNX Runtime cannot run on the target: it runs elsewhere, where custom ops do not.
@@ -17,14 +17,11 @@ from functools import lru_cache
 from onnxfuse.custom_ops.function import NoFunctionError, to_nodes
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import Apply, Program
+from onnxfuse.rewrites.convolutions import inside_convolutions
 from onnxfuse.rewrites.graph import GraphView
 
 __all__ = ["left_to_runtime", "shape_arithmetic"]
 
-_CONV_ACTIVATIONS = {
-    "cpu": frozenset(("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")),
-    "cuda": frozenset(("Relu",)),
-}
 _GEMM_ACTIVATIONS = {
     "cpu": frozenset(
         ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "HardSigmoid", "Softplus", "Softsign", "ThresholdedRelu")
@@ -131,17 +128,12 @@ def left_to_runtime(view: GraphView, target: str, alone: bool) -> dict[int, str]
             reasons[i] = "ONNX Runtime computes it inside the MatMul after it"
     if alone:
         return reasons
+    reasons = inside_convolutions(view, target) | reasons
     for i, proto in enumerate(view.protos):
         if i in reasons or not proto.input or proto.input[0] not in view.producer:
             continue
         before = view.protos[view.producer[proto.input[0]]]
-        only_user = len(view.consumers[proto.input[0]]) == 1 and proto.input[0] not in view.kept
-        if before.op_type == "Conv" and only_user:
-            if proto.op_type in _CONV_ACTIVATIONS[target]:
-                reasons[i] = "ONNX Runtime computes this activation inside the Conv before it"
-            elif proto.op_type == "BatchNormalization":
-                reasons[i] = "ONNX Runtime folds it into the Conv before it"
-        elif before.op_type == "Gemm" and only_user and proto.op_type in _GEMM_ACTIVATIONS[target]:
+        if before.op_type == "Gemm" and view.only_user(proto.input[0]) and proto.op_type in _GEMM_ACTIVATIONS[target]:
             reasons[i] = "ONNX Runtime computes this activation inside the Gemm before it"
         if before.op_type == "DequantizeLinear":
             users = [view.protos[c].op_type for o in proto.output for c in view.consumers.get(o, [])]

@@ -98,7 +98,7 @@ def _clip(op: Operator) -> Sequence[Value]:
     if is_float(x.type):  # a missing bound is the type's last finite value: infinities do not pass
         # ONNX Runtime has kernels for float32 alone before opset 12.
         wide = op.opset < 11 or (op.opset < 12 and is_narrow(op.storage(0)))
-        limits = ml_dtypes.finfo(to_numpy("f32" if wide else op.storage(0)))
+        limits = ml_dtypes.finfo(to_numpy("f32" if wide else op.storage(0)))  # type: ignore[no-untyped-call]
         low, high = float(limits.min), float(limits.max)
         if op.opset < 11:
             low, high = op.float_attribute("min", low), op.float_attribute("max", high)

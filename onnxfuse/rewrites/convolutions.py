@@ -1,0 +1,64 @@
+"""What ONNX Runtime computes inside a Conv, so that a fused node after it would only cost.
+
+1. BatchNormalization, and a Mul or Add of one constant a channel, go into the weights.
+2. An activation after that goes into the kernel (on the GPU Relu alone).
+3. On the CPU the Conv also adds another feature map (a residual) before its activation: in ONNX Runtime's own layout of
+   channels in blocks (NCHWc), which a fused node in between would have to leave and enter again.
+
+Each holds for a value that has no other user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from onnxfuse.rewrites.graph import GraphView
+
+__all__ = ["inside_convolutions"]
+
+_ACTIVATIONS = {
+    "cpu": frozenset(("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")),
+    "cuda": frozenset(("Relu",)),
+}
+
+
+def inside_convolutions(view: GraphView, target: str) -> dict[int, str]:
+    """The nodes that go into a Conv, with the reason."""
+    reasons: dict[int, str] = {}
+    # Results of Conv, with what went into it so far; and sums, which only an activation may follow.
+    foldable: set[str] = set()
+    sums: set[str] = set()
+    for i, proto in enumerate(view.protos):
+        if proto.op_type == "Conv":
+            foldable.add(proto.output[0])
+            continue
+        given = [n for n in proto.input if n in foldable and view.only_user(n)]
+        if not given:
+            if proto.op_type in _ACTIVATIONS[target] and proto.input[0] in sums and view.only_user(proto.input[0]):
+                reasons[i] = "ONNX Runtime computes this activation inside the Conv before it"
+            continue
+        if proto.op_type in _ACTIVATIONS[target]:
+            reasons[i] = "ONNX Runtime computes this activation inside the Conv before it"
+        elif proto.op_type == "BatchNormalization" or (
+            proto.op_type in ("Mul", "Add") and any(_per_channel(view, n, given[0]) for n in proto.input)
+        ):
+            reasons[i] = "ONNX Runtime folds it into the Conv before it"
+            foldable.add(proto.output[0])
+        elif target == "cpu" and proto.op_type in ("Add", "Sum") and _same_shape(view, proto.input):
+            reasons[i] = "ONNX Runtime adds it inside the Conv before it, in its own layout"
+            sums.add(proto.output[0])
+    return reasons
+
+
+def _per_channel(view: GraphView, constant: str, value: str) -> bool:
+    """Whether a constant has one element a channel (dimension 1) of a value."""
+    shape, own = view.type_of(value).shape, view.type_of(constant).shape
+    if constant not in view.constants.names or shape is None or own is None or len(shape) < 3:
+        return False
+    padded = (1,) * (len(shape) - len(own)) + own
+    return len(padded) == len(shape) and padded == (1, shape[1], *(1 for _ in shape[2:]))
+
+
+def _same_shape(view: GraphView, names: Iterable[str]) -> bool:
+    shapes = {view.type_of(n).shape for n in names}
+    return len(shapes) == 1 and None not in shapes
