@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TypeAlias
 
-__all__ = ["Dim", "Shape", "Symbols", "element_count"]
+__all__ = ["Dim", "Shape", "Symbols", "element_count", "reaches_end"]
 
 # Characters of an expression that is kept readable; nested ones would grow without bound.
 _LONG = 80
@@ -88,3 +88,11 @@ class Symbols:
 def element_count(shape: Sequence[Dim]) -> int | None:
     """The number of elements of a static shape, else None."""
     return prod(d for d in shape if isinstance(d, int)) if all(isinstance(d, int) for d in shape) else None
+
+
+def reaches_end(shape: Sequence[Dim], axis: int, end: Dim) -> bool:
+    """Whether a slice up to `end` takes a symbolic dimension whole: no tensor that is longer would fit in memory."""
+    if not isinstance(end, int):
+        return end == shape[axis]
+    others = prod(d for k, d in enumerate(shape) if k != axis and isinstance(d, int))
+    return end >= 2**31 - 1 or end * max(others, 1) >= 2**38

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx
 
-from onnxfuse.rewrites.dims import Dim, Shape, Symbols
+from onnxfuse.rewrites.dims import Dim, Shape, Symbols, reaches_end
 from onnxfuse.rewrites.shape_values import SymbolicValue, quotient, scaled
 
 __all__ = ["RULES", "Site", "TensorType"]
@@ -278,7 +278,7 @@ def _slice(at: Site) -> Shapes:
         extent, start, end = shape[a], starts[k], ends[k]
         if all(isinstance(v, int) for v in (extent, start, end, step)):
             result[a] = len(range(*slice(int(start), int(end), int(step)).indices(int(extent))))
-        elif start == 0 and step == 1 and (end == extent or (isinstance(end, int) and end >= 2**31 - 1)):
+        elif start == 0 and step == 1 and reaches_end(shape, a, end):
             continue
         else:
             result[a] = f"slice({extent},{start},{end},{step})"

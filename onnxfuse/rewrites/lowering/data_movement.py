@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnxfuse.rewrites import views
-from onnxfuse.rewrites.dims import Shape
+from onnxfuse.rewrites.dims import Shape, reaches_end
 from onnxfuse.rewrites.fragment import RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import Operator, lowering
 
@@ -95,7 +95,7 @@ def _slice(op: Operator) -> Sequence[Value]:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         extent = x.shape[axis % rank]
         if isinstance(extent, str):
-            if start == 0 and step == 1 and end >= 2**31 - 1:
+            if start == 0 and step == 1 and reaches_end(x.shape, axis % rank, end):
                 continue
             raise RefusalError("it slices a dimension whose extent is not static")
         indices = range(*slice(start, end, step).indices(extent))
