@@ -80,7 +80,9 @@ def _pruned(model: onnx.ModelProto, outputs: list[onnx.ValueInfoProto]) -> onnx.
         if name in made:
             pending += made[name].input
             bodies = [a.g for a in made[name].attribute if a.type == onnx.AttributeProto.GRAPH]
-            pending += [n for g in bodies for node in g.node for n in node.input] + [o.name for g in bodies for o in g.output]
+            pending += [n for g in bodies for node in g.node for n in node.input] + [
+                o.name for g in bodies for o in g.output
+            ]
     small = onnx.ModelProto()
     small.CopyFrom(model)
     for kept, everything in (

@@ -108,8 +108,9 @@ def difference(
 ) -> str:
     """What is wrong with `found`, or "".
 
-    `noise` is how far rounding of the inputs moves each output: `found` may be off by eight times that. `plain` are the outputs of the model in its own types: they say dtype and shape, where a narrow type overflows, and
+    `plain` are the outputs of the model in its own types: they say dtype and shape, where a narrow type overflows, and
     how far from the truth the model itself is: `found` may be as far, and by four times for what is left to chance.
+    `noise` is how far rounding of the inputs moves each output: `found` may be off by eight times that.
     """
     for i, y in enumerate(found):
         t, p = np.asarray(truth[i]), np.asarray(plain[i]) if plain is not None else None

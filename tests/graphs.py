@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
+from graph_check import check, fused_nodes
 from onnx import helper
 
-from graph_check import check, fused_nodes
 from onnxfuse.report import Report
 
 

@@ -118,9 +118,8 @@ def arguments(op: str, opset: int) -> Iterator[tuple[list[int], dict[str, object
 @pytest.mark.parametrize("op", ELEMENTWISE)
 def test_elementwise(op: str) -> None:
     for opset in versions(op):
-        for types, attributes in arguments(op, opset):
-            if op == "Where":
-                types = [TensorProto.BOOL, *types[1:]]
+        for given, attributes in arguments(op, opset):
+            types = [TensorProto.BOOL, *given[1:]] if op == "Where" else given
             shapes = [(2, 9), (9,), (2, 1)] if op != "PRelu" else [(2, 9), (9,)]
             arrays = [data(t, s, op, k) for k, (t, s) in enumerate(zip(types, shapes, strict=False))]
             model = single(op, opset, arrays, types, **attributes)

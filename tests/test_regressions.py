@@ -22,7 +22,9 @@ def test_outer_product_of_a_value_with_itself() -> None:
 
 
 def test_outer_product_of_a_vector_with_itself() -> None:
-    fused("g (float[N] x) => (float[N, N] y) <int64[1] axes = {1}> { a = Exp (x) b = Unsqueeze (a, axes) y = Sub (b, a) }")
+    fused(
+        "g (float[N] x) => (float[N, N] y) <int64[1] axes = {1}> { a = Exp (x) b = Unsqueeze (a, axes) y = Sub (b, a) }"
+    )
 
 
 def test_broadcast_of_three_symbols_reads_the_broadcast_of_two() -> None:
@@ -41,7 +43,10 @@ def test_unused_nodes_are_left_alone() -> None:
 
 
 def test_expansion_of_a_symbol_that_may_be_one() -> None:
-    graph = "g (float[A, B] x) => (float[3, 2] y) <int64[2] shape = {3, 2}> { a = Abs (x) b = Exp (a) y = Expand (b, shape) }"
+    graph = (
+        "g (float[A, B] x) => (float[3, 2] y) <int64[2] shape = {3, 2}> "
+        "{ a = Abs (x) b = Exp (a) y = Expand (b, shape) }"
+    )
     for sizes in ({"A": 3, "B": 2}, {"A": 1, "B": 2}, {"A": 3, "B": 1}, {"A": 1, "B": 1}):
         fused(graph, sizes=sizes)
 

@@ -1,0 +1,127 @@
+"""Data movement in random graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto, helper
+from random_values import Values, Var
+
+
+class Movement(Values):
+    """Steps that rearrange elements."""
+
+    def unsqueeze(self, x: Var, axes: list[int], rank: int) -> Var:
+        rest = iter(x.shape)
+        shape = [1 if k in axes else next(rest) for k in range(rank)]
+        if self.opset >= 13:
+            return self.add("Unsqueeze", [x, self.constant(np.array(axes, np.int64))], shape, x.bound, exact=x.exact)
+        return self.add("Unsqueeze", [x], shape, x.bound, exact=x.exact, axes=axes)
+
+    def movement(self) -> Var | None:
+        x = self.pick(lambda v: v.type != TensorProto.BOOL)
+        if x is None:
+            return None
+        kinds = [self.transpose, self.reshape, self.reshape, self.squeeze, self.expand, self.slice, self.split]
+        return kinds[int(self.rng.integers(len(kinds)))](x)
+
+    def transpose(self, x: Var) -> Var:
+        perm = self.rng.permutation(len(x.shape)).tolist()
+        shape = [x.shape[p] for p in perm]
+        if not perm:
+            return self.add("Transpose", [x], (), x.bound, exact=x.exact)
+        return self.add("Transpose", [x], shape, x.bound, exact=x.exact, perm=perm)
+
+    def reshape(self, x: Var) -> Var:
+        dims = list(x.shape)
+        for _ in range(int(self.rng.integers(1, 3))):
+            k = int(self.rng.integers(len(dims) + 1))
+            kind = self.rng.random()
+            if kind < 0.4 and k + 1 < len(dims):
+                dims[k : k + 2] = [dims[k] * dims[k + 1]]
+            elif kind < 0.8 and k < len(dims) and dims[k] > 1 and len(dims) < 5:
+                part = int(self.rng.choice([p for p in range(1, dims[k] + 1) if dims[k] % p == 0]))
+                dims[k : k + 1] = [part, dims[k] // part]
+            elif len(dims) < 5:
+                dims.insert(k, 1)
+        if self.rng.random() < 0.15 and len(x.shape) > 0:
+            axis = int(self.rng.integers(0, len(x.shape) + 1))
+            flat = [int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:]))]
+            return self.add("Flatten", [x], flat, x.bound, exact=x.exact, axis=axis)
+        target = list(dims)
+        if 0 not in dims and target and self.rng.random() < 0.4:
+            target[int(self.rng.integers(len(target)))] = -1
+        elif 0 not in dims and self.rng.random() < 0.3:
+            target = [0 if k < len(x.shape) and x.shape[k] == d else d for k, d in enumerate(dims)]
+        if 0 in x.shape and any(d == 0 and (k >= len(x.shape) or x.shape[k] != 0) for k, d in enumerate(dims)):
+            return x
+        return self.add("Reshape", [x, self.constant(np.array(target, np.int64))], dims, x.bound, exact=x.exact)
+
+    def squeeze(self, x: Var) -> Var:
+        gone = [k for k, d in enumerate(x.shape) if d == 1 and self.rng.random() < 0.7]
+        if not gone or self.rng.random() < 0.4:
+            if len(x.shape) > 3:
+                return x
+            rank = len(x.shape) + int(self.rng.integers(1, 3))
+            axes = sorted(self.rng.choice(rank, rank - len(x.shape), replace=False).tolist())
+            return self.unsqueeze(x, axes, rank)
+        shape = [d for k, d in enumerate(x.shape) if k not in gone]
+        if self.opset >= 13:
+            return self.add("Squeeze", [x, self.constant(np.array(gone, np.int64))], shape, x.bound, exact=x.exact)
+        return self.add("Squeeze", [x], shape, x.bound, exact=x.exact, axes=gone)
+
+    def expand(self, x: Var) -> Var:
+        shape = [int(self.rng.integers(1, 4)) if d == 1 else d for d in x.shape]
+        if len(shape) < 4 and self.rng.random() < 0.4:
+            shape.insert(0, 2)
+        given = (
+            [
+                1 if self.rng.random() < 0.3 and d == e else e
+                for d, e in zip(x.shape, shape[-len(x.shape) :], strict=True)
+            ]
+            if x.shape
+            else []
+        )
+        target = shape[: len(shape) - len(x.shape)] + given
+        return self.add("Expand", [x, self.constant(np.array(target, np.int64))], shape, x.bound, exact=x.exact)
+
+    def slice(self, x: Var) -> Var:
+        axes = [k for k, d in enumerate(x.shape) if d > 1]
+        if not axes:
+            return x
+        axis = int(self.rng.choice(axes))
+        extent = x.shape[axis]
+        start = int(self.rng.integers(0, extent - 1))
+        end = int(self.rng.integers(start + 1, extent + 1))
+        step = int(self.rng.choice([1, 1, 2])) if self.opset >= 10 else 1
+        bounds = (start, 2**31 if end == extent and self.rng.random() < 0.5 else end)
+        if self.opset >= 10 and self.rng.random() < 0.2:
+            bounds, step = (extent - 1, -extent - 1), -int(self.rng.choice([1, 2]))
+        count = len(range(*slice(*bounds, step).indices(extent)))
+        shape = [count if k == axis else d for k, d in enumerate(x.shape)]
+        signed = axis - len(x.shape) if self.rng.random() < 0.5 and self.opset >= 10 else axis
+        if self.opset < 10:
+            return self.add(
+                "Slice", [x], shape, x.bound, exact=x.exact, starts=[bounds[0]], ends=[bounds[1]], axes=[axis]
+            )
+        numbers = [self.constant(np.array([n], np.int64)) for n in (*bounds, signed, step)]
+        return self.add("Slice", [x, *numbers], shape, x.bound, exact=x.exact)
+
+    def split(self, x: Var) -> Var:
+        axes = [k for k, d in enumerate(x.shape) if d > 1]
+        if not axes:
+            return x
+        axis = int(self.rng.choice(axes))
+        first = int(self.rng.integers(1, x.shape[axis]))
+        sizes = [first, x.shape[axis] - first]
+        outputs = []
+        for size in sizes:
+            shape = tuple(size if k == axis else d for k, d in enumerate(x.shape))
+            outputs.append(Var(self.name(), x.type, shape, x.bound, x.exact))
+        names = [v.name for v in outputs]
+        if self.opset >= 13:
+            given = self.constant(np.array(sizes, np.int64))
+            self.nodes.append(helper.make_node("Split", [x.name, given], names, axis=axis))
+        else:
+            self.nodes.append(helper.make_node("Split", [x.name], names, axis=axis, split=sizes))
+        self.values += outputs
+        return outputs[0]

@@ -1,0 +1,133 @@
+"""Symbolic, unknown, empty and wrongly declared shapes: fused where equality is proven, right at run time always."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from graphs import fused, optimized, parse
+
+from onnxfuse.rewrites.dims import Symbols
+from onnxfuse.rewrites.shapes import infer, symbolic_scope
+
+
+def test_equal_symbols_fuse() -> None:
+    graph = "g (float[N, M] a, float[N, M] b) => (float[N, M] y) { s = Add (a, b) t = Exp (s) y = Mul (t, a) }"
+    for n, m in itertools.product((0, 1, 3), repeat=2):
+        assert fused(graph, sizes={"N": n, "M": m}) == ["FusedElementwise"]
+
+
+def test_different_symbols_may_be_broadcast() -> None:
+    graph = "g (float[N] a, float[M] b) => (float[K] y) { s = Add (a, b) t = Exp (s) y = Neg (t) }"
+    for n, m in ((3, 3), (1, 3), (3, 1), (1, 1)):
+        assert fused(graph, sizes={"N": n, "M": m}) == ["FusedElementwise"]
+
+
+def test_different_symbols_that_a_region_computes() -> None:
+    graph = (
+        "g (float[N, 4] a, float[M, 4] b) => (float[K, 4] y) { p = Exp (a) q = Neg (p) r = Exp (b) s = Neg (r) "
+        "t = Add (q, s) y = Tanh (t) }"
+    )
+    for n, m in ((3, 3), (1, 3), (3, 1), (1, 1), (0, 1), (0, 0)):
+        assert fused(graph, sizes={"N": n, "M": m})
+
+
+def test_reduction_over_a_symbol_that_may_be_one() -> None:
+    graph = (
+        "g (float[N, M] a, float[N, K] b) => (float[N, 1] y) { s = Mul (a, b) m = ReduceMean <axes = [-1]> (s) "
+        "y = Exp (m) }"
+    )
+    for m, k in ((5, 5), (1, 5), (5, 1)):
+        assert fused(graph, sizes={"N": 2, "M": m, "K": k})
+
+
+def test_unknown_dimensions() -> None:
+    graph = "g (float[?, ?] a, float[?] b) => (float[?, ?] y) { s = Add (a, b) t = Exp (s) y = Mul (t, s) }"
+    for shape in ((3, 4), (1, 4), (3, 1)):
+        feeds = {"a": np.ones(shape, np.float32), "b": np.arange(4, dtype=np.float32)}
+        assert fused(graph, feeds=feeds)
+
+
+def test_unknown_rank_is_refused() -> None:
+    found, _, report = optimized(
+        "g (float[N] a, int64[K] shape) => (float y) { r = Reshape (a, shape) s = Exp (r) t = Neg (s) "
+        "y = ReduceSum <keepdims = 0> (t) }",
+        feeds={"a": np.ones(1, np.float32), "shape": np.array([1, 1], np.int64)},
+        sizes={"K": 2},
+    )
+    assert found == []
+    assert any("rank" in r.reason for r in report.refusals)
+
+
+def test_scalars() -> None:
+    assert fused("g (float x) => (float y) { a = Exp (x) b = Mul (a, x) y = Neg (b) }") == ["FusedElementwise"]
+    assert fused("g (float[1] x, float z) => (float[1] y) { a = Exp (x) b = Mul (a, z) y = Neg (b) }")
+    assert fused("g (float x, float[2, 3] z) => (float[2, 3] y) { a = Exp (x) b = Mul (a, z) y = Neg (b) }")
+
+
+def test_full_reduction_to_a_scalar() -> None:
+    graph = "g (float[3, 4] x) => (float y) { a = Mul (x, x) s = ReduceSum <keepdims = 0> (a) y = Sqrt (s) }"
+    assert fused(graph) == ["FusedReduction"] or fused(graph) == ["FusedRMSNorm"]
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0), (0, 0)])
+def test_empty_tensors(shape: tuple[int, int]) -> None:
+    x = {"x": np.zeros(shape, np.float32)}
+    elementwise = "g (float[N, M] x) => (float[N, M] y) { a = Exp (x) b = Add (a, x) y = Tanh (b) }"
+    assert fused(elementwise, feeds=x) == ["FusedElementwise"]
+    reduction = (
+        "g (float[N, M] x) => (float[N, 1] y) <int64[1] k = {1}> { a = Exp (x) s = ReduceSum (a, k) y = Neg (s) }"
+    )
+    assert fused(reduction, feeds=x) == ["FusedReduction"]
+    if shape[1]:
+        softmax = "g (float[N, M] x) => (float[N, M] y) { a = Add (x, x) y = Softmax <axis = -1> (a) }"
+        assert fused(softmax, feeds=x) == ["FusedSoftmax"]
+
+
+def test_static_empty_tensors() -> None:
+    assert fused("g (float[0, 4] x) => (float[0, 4] y) { a = Exp (x) b = Add (a, x) y = Tanh (b) }")
+
+
+def test_normalized_extent_of_one() -> None:
+    graph = (
+        "g (float[4, M] x) => (float[4, M] y) <float e = {0.001}> { m = ReduceMean <axes = [-1]> (x) c = Sub (x, m) "
+        "q = Mul (c, c) v = ReduceMean <axes = [-1]> (q) a = Add (v, e) r = Sqrt (a) y = Div (c, r) }"
+    )
+    assert fused(graph, sizes={"M": 1}) == fused(graph, sizes={"M": 5}) == ["FusedLayerNorm"]
+
+
+def test_stale_declarations_do_not_decide() -> None:
+    graph = "g (float[2, 3] x, float[3] b) => (float[2, 3] y) {t} {{ s = Add (x, b) t = Exp (s) y = Mul (t, x) }}"
+    for declared in ("<float[7] s>", "<float[2, 3] gone, float[9, 9] t>"):
+        model = parse(graph.format(t=declared))
+        scope = symbolic_scope(infer(model).graph, {}, Symbols(), model.graph)
+        assert scope["s"].shape == scope["t"].shape == (2, 3)
+
+
+def test_reshape_target_computed_from_shapes() -> None:
+    graph = (
+        "g (float[N, S, 12] x, float[N, 3, S, 4] z) => (float[N, 3, S, 4] y) "
+        "<int64 zero = {0}, int64 one = {1}, int64[1] axis = {0}, int64[2] rest = {3, 4}> { "
+        "a = Exp (x) sh = Shape (x) n = Gather (sh, zero) s = Gather (sh, one) n1 = Unsqueeze (n, axis) "
+        "s1 = Unsqueeze (s, axis) target = Concat <axis = 0> (n1, s1, rest) r = Reshape (a, target) "
+        "t = Transpose <perm = [0, 2, 1, 3]> (r) y = Add (t, z) }"
+    )
+    found, _, report = optimized(graph, sizes={"N": 2, "S": 5})
+    assert found == ["FusedElementwise"]
+    assert any("computes on shapes" in r.reason for r in report.refusals) or len(report.fusions) == 1
+
+
+def test_two_branches_of_equal_convolutions_agree() -> None:
+    # Shape inference leaves the spatial extents of both open; they are the same expression.
+    graph = (
+        "g (float[1, 2, H, W] x, float[3, 2, 3, 3] w, float[3, 2, 3, 3] v) => (float[1, 3, P, Q] y) { "
+        "a = Conv <strides = [2, 2]> (x, w) b = Conv <strides = [2, 2]> (x, v) s = Add (a, b) t = Exp (s) "
+        "y = Mul (t, a) }"
+    )
+    assert fused(graph, sizes={"H": 9, "W": 7}) == ["FusedElementwise"]
+
+
+def test_dimensions_that_two_declarations_name_differently() -> None:
+    graph = "g (float[A, 4] x) => (float[B, 4] y, float[C, 4] z) { y = Exp (x) s = Neg (y) z = Mul (s, y) }"
+    assert fused(graph, sizes={"A": 3}) == ["FusedElementwise"]
