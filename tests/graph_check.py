@@ -206,12 +206,16 @@ def _tolerances(
     model: onnx.ModelProto, of_type: Mapping[str, tuple[float, float]]
 ) -> Mapping[str, tuple[float, float]]:
     """Tolerances by type of output; float64 that comes from narrower types is no better than they are."""
-    types = {i.type.tensor_type.elem_type for i in model.graph.input}
-    types |= {a.i for g in _graphs(model.graph) for n in g.node if n.op_type == "Cast" for a in n.attribute}
+    types = _element_types(model)
     worst = of_type["float16"] if TensorProto.FLOAT16 in types else of_type["float32"]
     if TensorProto.FLOAT16 in types:
         return {name: max(t, worst) for name, t in of_type.items()}
     return {**of_type, "float64": worst} if TensorProto.FLOAT in types else of_type
+
+
+def _element_types(model: onnx.ModelProto) -> set[int]:
+    types = {i.type.tensor_type.elem_type for i in model.graph.input}
+    return types | {a.i for g in _graphs(model.graph) for n in g.node if n.op_type == "Cast" for a in n.attribute}
 
 
 def _disagree(truth: Sequence[Any], plain: Sequence[Any], of_type: Mapping[str, tuple[float, float]]) -> bool:
@@ -224,8 +228,8 @@ def _noise(model: onnx.ModelProto, feeds: Feeds, truth: Sequence[Any]) -> list[f
     Where the model cancels, this is much; a mistake of a fused node it is not.
     """
     rng = np.random.default_rng(0)
-    half = any(v.dtype == np.float16 for v in feeds.values())
-    narrow = half or any(v.dtype == np.float32 for v in feeds.values())
+    half = TensorProto.FLOAT16 in _element_types(model)
+    narrow = half or TensorProto.FLOAT in _element_types(model)
     moved = [(5e-4 if half else 1e-6) if narrow else 1e-15] * len(truth)  # values are about 1 in the model
     results = [_with_reference(model, feeds)]
     for _ in range(4):
