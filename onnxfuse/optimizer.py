@@ -196,12 +196,14 @@ class _Optimization:
         for fused in found.fused:
             self.place(view, fused)
         self.drop_dead_constants(view, found.fused)
+        annotated = iter([node for node in inferred.node if _has_body(node)])
         for i, node in enumerate(proto.node):
+            with_types = next(annotated) if _has_body(node) else node
             for k, attribute in enumerate(node.attribute):
                 if attribute.type == onnx.AttributeProto.GRAPH:
                     body = graph.nodes[i].attrs[attribute.name]
                     step = f"{node.name or node.op_type}.{attribute.name}"
-                    inner = inferred.node[i].attribute[k].g
+                    inner = with_types.attribute[k].g
                     self.graph(body, attribute.g, inner, types, known, f"{name}/{step}" if name else step)
 
     def place(self, view: GraphView, fused: FusedNode) -> None:

@@ -64,7 +64,6 @@ class Fragment:
 
     steps: list[Value] = field(default_factory=list)
     outputs: dict[str, Value] = field(default_factory=dict)
-    idiom: bool = False  # already written in the arithmetic that it deserves (a normalization or softmax operator)
 
 
 class Builder:

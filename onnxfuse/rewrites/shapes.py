@@ -45,9 +45,24 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     return skeleton
 
 
+# Operators that ONNX's inference does not know, whose outputs are like their first input.
+_LIKE_INPUT = frozenset(
+    ("com.microsoft", name)
+    for name in (
+        "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "SimplifiedLayerNormalization", "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+    )
+) | {("", "SimplifiedLayerNormalization")}  # fmt: skip
+
+
 def _copy_graph(source: onnx.GraphProto, target: onnx.GraphProto, known_domains: set[str]) -> None:
     opaque: set[str] = set()
     for node in source.node:
+        if (node.domain, node.op_type) in _LIKE_INPUT:
+            for i, name in enumerate(node.output):
+                if name and i in (0, 3):  # the result, and of the Skip operators the sum
+                    target.node.append(onnx.helper.make_node("Identity", [node.input[0]], [name]))
+            continue
         copy = target.node.add()
         copy.op_type, copy.domain, copy.overload = node.op_type, node.domain, node.overload
         copy.input.extend(node.input)

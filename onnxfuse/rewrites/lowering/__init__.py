@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.lowering import (
     activations,
+    contrib,
     data_movement,
     elementwise,
     normalizations,
@@ -18,7 +19,7 @@ __all__ = ["LOWERINGS", "Fragment", "Operator", "RefusalError", "lower"]
 # The last opset that ONNX Runtime 1.32 runs; later ones may give an operator another meaning.
 NEWEST_OPSET = 26
 # Importing these modules fills LOWERINGS.
-_MODULES = (activations, data_movement, elementwise, normalizations, reductions, softmax)
+_MODULES = (activations, contrib, data_movement, elementwise, normalizations, reductions, softmax)
 
 
 def lower(operator: Operator) -> Fragment:

@@ -26,7 +26,6 @@ def _input(op: Operator) -> Value:
     x = op.value(0)
     if x.op == "const" or not is_float(x.type):
         raise RefusalError(f"{op.op_type} of constants or integers is left to the runtime")
-    op.build.fragment.idiom = True
     return x
 
 

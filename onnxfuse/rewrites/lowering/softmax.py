@@ -25,7 +25,6 @@ def _softmax(op: Operator) -> Sequence[Value]:
     axes = [axis] if op.opset >= 13 else list(range(axis, rank))
     if not axes or axis >= rank:
         raise RefusalError("it normalizes rows of one element")
-    b.fragment.idiom = True
     shifted = b("sub", x, b.reduce("max", x, axes))
     exponential = b("exp", shifted)
     total = b.reduce("sum", exponential, axes)
