@@ -29,7 +29,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_contrib_operator_fuses_with_its_neighbours(name: str) -> None:
     inputs, outputs, attributes = CASES[name]
-    op = name.split()[0]
+    op = name.split(maxsplit=1)[0]
     domain = "" if op == "SimplifiedLayerNormalization" else MS
     results = ["a", "", "", "sum"][:outputs]
     nodes = [
