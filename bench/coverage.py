@@ -4,7 +4,7 @@
     coverage.py [--target cuda|cpu] [--verbose] MODEL.onnx ...
 
 Counted are element-wise, normalization, softmax, reduction and scan operators that read or write floats and touch
-another such operator (as its producer or consumer). An operator left to ONNX Runtime for a stated reason of leave.py (it
+another such operator (as its producer or consumer). An operator left to ONNX Runtime for a reason of leave.py (it
 runs inside a Conv or Gemm, on constants, on shapes) is an exclusion, counted apart.
 """
 

@@ -396,3 +396,23 @@ def test_compact_and_human_bytes_and_printable():
     assert compact(["Mul", "Add", "Mul"]) == "Mul x2 Add"
     assert [human_bytes(n) for n in (None, 0, 1023, 1536, 3 << 40)] == ["-", "0 B", "1023 B", "1.5 KiB", "3072.0 GiB"]
     assert printable("a\x1bb\nß") == "a\\x1bb\nß"
+
+
+# explain
+
+
+def test_explain_names_every_source_node_and_writes_nothing(folder):
+    before = files(folder)
+    result = invoke("explain", "model.onnx", "--target", "cpu", "--programs")
+    assert result.exit_code == 0
+    for name in ("add", "clip", "mul", "div"):
+        assert f" {name}\n" in result.output
+    assert "saves  3 launches" in result.output
+    assert "| onnxfuse 1" in result.output
+    assert files(folder) == before
+
+
+def test_explain_gives_reasons_for_what_is_left(folder):
+    result = invoke("explain", "model.onnx", "--min-nodes", "9")
+    assert result.exit_code == 0
+    assert "fewer than 9 operators lie together" in result.output

@@ -11,7 +11,7 @@ from onnxfuse.report import Fusion, Refusal, Report
 from onnxfuse.validate.compare import OutputComparison
 from onnxfuse.validate.validation import Validation
 
-__all__ = ["show_report", "show_validation"]
+__all__ = ["show_refusals", "show_report", "show_validation"]
 
 _MOST_ROWS = 20
 _MOST_EXAMPLES = 3
@@ -40,7 +40,7 @@ def show_report(report: Report, verbose: bool) -> None:
     if report.fusions:
         (_every_fusion if verbose else _kinds_of_fusion)(report.fusions)
     if report.refusals:
-        (_every_refusal if verbose else _reasons)(report.refusals)
+        (show_refusals if verbose else _reasons)(report.refusals)
     for note, count in Counter(n for f in report.fusions for n in f.notes).items():
         line(f"note: {note}" + (f" ({count} nodes)" if count > 1 else ""), "yellow")
     before, after = report.nodes_before, report.nodes_after
@@ -91,7 +91,8 @@ def _reasons(refusals: Sequence[Refusal]) -> None:
         line(f"... and {len(ordered) - _MOST_ROWS} more reasons (--verbose shows all)")
 
 
-def _every_refusal(refusals: Sequence[Refusal]) -> None:
+def show_refusals(refusals: Sequence[Refusal]) -> None:
+    """Prints a row for each node that was not fused."""
     rows = [(r.node, r.operator, r.graph, r.reason) for r in refusals]
     table("Not fused", ("node", "operator", "graph", "reason"), rows)
 

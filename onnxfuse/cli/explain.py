@@ -1,0 +1,36 @@
+"""What `onnxfuse explain` prints: every region, what it saves, and for every operator left over the reason."""
+
+from __future__ import annotations
+
+from onnxfuse.cli.console import human_bytes, line
+from onnxfuse.cli.show import show_refusals
+from onnxfuse.report import Fusion, Report
+
+__all__ = ["show_explanation"]
+
+
+def show_explanation(report: Report, programs: bool) -> None:
+    """Prints the regions one by one, then the table of what is left, then the totals."""
+    for number, fusion in enumerate(report.fusions, 1):
+        _show_fusion(number, fusion, programs)
+    if report.refusals:
+        show_refusals(report.refusals)
+    saved = f" and {human_bytes(report.bytes_saved)} of memory traffic" if report.bytes_saved is not None else ""
+    line(f"target {report.target}: {report.nodes_before} nodes -> {report.nodes_after}", "bold")
+    line(f"{len(report.fusions)} fused nodes save {report.launches_saved} launches{saved} a run")
+
+
+def _show_fusion(number: int, fusion: Fusion, programs: bool) -> None:
+    where = f" in {fusion.graph}" if fusion.graph else ""
+    line(f"{number}. {fusion.op_type} '{fusion.name}'{where}", "bold")
+    for node, operator in zip(fusion.nodes, fusion.operators, strict=True):
+        line(f"     {operator:24s} {node}")
+    line(f"   reads  {', '.join(fusion.inputs)}")
+    line(f"   writes {', '.join(fusion.outputs)}")
+    traffic = f", {human_bytes(fusion.bytes_saved)} of memory traffic" if fusion.bytes_saved is not None else ""
+    line(f"   saves  {fusion.launches_saved} launches{traffic}")
+    for note in fusion.notes:
+        line(f"   note: {note}", "yellow")
+    if programs:
+        for text in fusion.program.splitlines():
+            line(f"     | {text}")
