@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from graphs import fused, optimized
+import numpy as np
+from graph_check import check
+from graphs import fused, optimized, parse
 
 
 def test_reduction_of_what_an_expansion_repeats() -> None:
@@ -102,3 +104,31 @@ def test_opset_7_has_no_where_for_a_local_function() -> None:
     found, _, report = optimized("g (float[4] x) => (float[4] y) { a = Elu (x) y = Neg (a) }", opset=7)
     assert found == []
     assert all("no local function can stand in for it" in r.reason for r in report.refusals)
+
+
+def test_wrongly_declared_outputs_decide_nothing() -> None:
+    # ONNX Runtime only warns where an output has another shape than the model declares.
+    graph = (
+        "g (float[N, 3] x, float[M, 3] w) => (float[1, 3] y, float[N, 3] z) { a = Exp (x) y = Neg (a) b = Exp (w) "
+        "c = Neg (b) z = Add (y, c) }"
+    )
+    fused(graph, sizes={"N": 2, "M": 2})
+    fused(graph.replace("float[1, 3] y", "float[M, 3] y"), sizes={"N": 2, "M": 1})
+
+
+def test_symbol_read_along_what_an_expansion_makes() -> None:
+    # Where it is 1, no tensor shows the local function the extent of the result.
+    graph = (
+        "g (float x, float[N] z) => (float[2] y) <int64[1] shape = {2}> { a = Exp (x) b = Expand (a, shape) c = Neg (b) "
+        "y = Add (c, z) }"
+    )
+    fused(graph, sizes={"N": 1})
+    fused(graph, sizes={"N": 2})
+
+
+def test_symbols_that_look_like_fresh_ones() -> None:
+    graph = "g (float[Q, 3] x, float[P, 3] w) => (float[R, 3] y) { a = Exp (x) b = Exp (w) c = Neg (a) y = Add (b, c) }"
+    model = parse(graph)
+    model.graph.input[0].type.tensor_type.shape.dim[0].Clear()
+    model.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "?0"
+    check(model, {"x": np.ones((1, 3), np.float32), "w": np.ones((4, 3), np.float32)})

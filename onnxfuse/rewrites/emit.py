@@ -50,6 +50,8 @@ class _Emission:
             base = self.layout.behind(value)
             if entries is None:
                 raise RefusalError("it only passes on what it reads")
+            if not self.layout.fully_shown(value):
+                raise RefusalError(f"no tensor that it reads is known to show the shape of {name}")
             if (
                 base.op == f"round_{storage}"
                 and (before := self.layout.behind(base.operands[0])) in self.layout.entries

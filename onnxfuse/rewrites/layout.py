@@ -18,7 +18,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -41,6 +41,17 @@ class Place:
     dims: tuple[int, ...] = ()
     start: int = 0
     step: int = 1
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The dimensions whose extents the tensors that a value depends on show, and those that they show in parts.
+
+    Where a tensor of symbolic extent is read along a larger dimension, it may be 1, and broadcast, at run time.
+    """
+
+    wholly: frozenset[int] = frozenset()
+    partly: Mapping[int, frozenset[Dim]] = field(default_factory=dict)
 
 
 @dataclass
@@ -101,13 +112,14 @@ class Layout:
     """A space and the values laid out in it.
 
     `entries` has the values that steps compute, `depends` the dimensions on which they depend (fewer than those along
-    which they lie, after an expansion), `reads` how each operand that lies outside is read, by (step, operand
+    which they lie, after an expansion), `shown` what of their extents the tensors behind them show, `reads` how each operand that lies outside is read, by (step, operand
     number); `produced` the value of each tensor that the region computes, `passed` the reductions over extents of 1.
     """
 
     space: Space
     entries: dict[Value, Entries] = field(default_factory=dict)
     depends: dict[Value, tuple[int, ...]] = field(default_factory=dict)
+    shown: dict[Value, Shown] = field(default_factory=dict)
     reads: dict[tuple[Value, int], tuple[Place, ...]] = field(default_factory=dict)
     produced: dict[str, Value] = field(default_factory=dict)
     passed: set[Value] = field(default_factory=set)
@@ -124,6 +136,7 @@ class Layout:
         self.space, self.work = pending.space, pending.work
         self.entries.update(pending.entries)
         self.depends.update(pending.depends)
+        self.shown.update(pending.shown)
         self.reads.update(pending.reads)
         self.passed.update(pending.passed)
         self.produced.update(fragment.outputs)
@@ -148,6 +161,11 @@ class Layout:
         extents = (self.space.extents[d] for d in self.space.order if d not in own)
         return all(isinstance(extent, int) and extent > 0 for extent in extents)
 
+    def fully_shown(self, value: Value) -> bool:
+        """Whether the value has its whole extent also where all tensors that may be broadcast are."""
+        shown = self.shown.get(self.behind(value))
+        return shown is None or not shown.partly
+
     def laid_out(self, value: Value) -> Entries | None:
         """The entries of a value that the region computes; None for one that is read from outside or constant."""
         return _Pending(self).laid_out(value)
@@ -160,6 +178,7 @@ class _Pending:
         self.base, self.space, self.work = base, base.space.copy(), base.work
         self.entries: dict[Value, Entries] = {}
         self.depends: dict[Value, tuple[int, ...]] = {}
+        self.shown: dict[Value, Shown] = {}
         self.reads: dict[tuple[Value, int], tuple[Place, ...]] = {}
         self.passed: set[Value] = set()
 
@@ -238,6 +257,7 @@ class _Pending:
         self.entries[step] = self.reduction(step, operands[0]) if step.reduces else self.elementwise(step, operands)
         depends = {d for k in range(len(operands)) for d in self.dependence(step, k)}
         self.depends[step] = tuple(depends - self.space.reduced if step.reduces else depends)
+        self.shown[step] = self.show(step)
         self.work += cost.step_cost(step)
 
     def dependence(self, step: Value, k: int) -> tuple[int, ...]:
@@ -246,6 +266,37 @@ class _Pending:
             return self.space.current(tuple(d for place in self.reads[step, k] for d in place.dims))
         base = self.base.behind(step.operands[k])
         return self.space.current(self.depends.get(base) or self.base.depends.get(base, ()))
+
+    def show(self, step: Value) -> Shown:
+        """What a step's operands show together."""
+        wholly: set[int] = set()
+        partly: dict[int, frozenset[Dim]] = {}
+        for k, operand in enumerate(step.operands):
+            base = self.base.behind(operand)
+            if (step, k) in self.reads:
+                found: list[tuple[tuple[int, ...], frozenset[Dim]]] = [
+                    (self.space.current(place.dims), self.space.symbols.parts(extent))
+                    for place, extent in zip(self.reads[step, k], base.shape, strict=True)
+                    if place == Place(place.dims)
+                ]
+            else:
+                before = self.shown.get(base) or self.base.shown.get(base, Shown())
+                wholly.update(self.space.current(tuple(before.wholly)))
+                found = [(self.space.current((d,)), parts) for d, parts in before.partly.items()]
+            for dims, parts in found:
+                for d in dims:
+                    whole = len(dims) > 1 or self.space.extents[d] in parts
+                    partly[d] = frozenset((self.space.extents[d],)) if whole else partly.get(d, frozenset()) | parts
+        for d, parts in list(partly.items()):
+            extent = self.space.extents[d]
+            if d in wholly or extent in parts or self.space.symbols.parts(extent) <= parts:
+                wholly.add(d)
+                del partly[d]
+        if step.reduces:
+            if partly.keys() & self.space.reduced:
+                raise RefusalError("what it reduces may be broadcast along its axes")
+            wholly -= self.space.reduced
+        return Shown(frozenset(wholly), partly)
 
     def elementwise(self, step: Value, operands: Sequence[Entries | None]) -> Entries:
         rank = len(step.shape)

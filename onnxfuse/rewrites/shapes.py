@@ -83,6 +83,11 @@ def _copy_graph(source: onnx.GraphProto, target: onnx.GraphProto, known_domains:
     target.name = source.name or "graph"
     target.input.extend(source.input)
     target.output.extend(source.output)
+    given = {i.name for i in source.input} | opaque
+    for output in target.output:
+        # ONNX Runtime only warns where the declared shape of an output is not the one that comes out.
+        if output.name not in given and output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")
     for tensor in source.initializer:
         if tensor.data_location != onnx.TensorProto.EXTERNAL and int(np.prod(tensor.dims)) <= SMALL:
             target.initializer.add().CopyFrom(tensor)
@@ -172,5 +177,6 @@ def _declared_type(value: onnx.ValueInfoProto, symbols: Symbols) -> TensorType:
         if d.HasField("dim_value") and d.dim_value >= 0:
             shape.append(d.dim_value)
         else:
-            shape.append(d.dim_param or symbols.fresh())
+            # "?" says nothing, though several dimensions are called so.
+            shape.append(symbols.fresh() if d.dim_param[:1] in ("", "?", "!") else d.dim_param)
     return TensorType(from_onnx(tensor.elem_type) or "", tuple(shape))
