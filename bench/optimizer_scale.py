@@ -1,4 +1,4 @@
-"""Prints how much processor time `optimize` takes on models of growing size: python bench/optimizer_scale.py [--nodes N ...]."""
+"""Prints the processor time that `optimize` takes on growing models: python bench/optimizer_scale.py [--nodes N]."""
 
 from __future__ import annotations
 

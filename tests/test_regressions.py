@@ -119,8 +119,8 @@ def test_wrongly_declared_outputs_decide_nothing() -> None:
 def test_symbol_read_along_what_an_expansion_makes() -> None:
     # Where it is 1, no tensor shows the local function the extent of the result.
     graph = (
-        "g (float x, float[N] z) => (float[2] y) <int64[1] shape = {2}> { a = Exp (x) b = Expand (a, shape) c = Neg (b) "
-        "y = Add (c, z) }"
+        "g (float x, float[N] z) => (float[2] y) <int64[1] shape = {2}> { a = Exp (x) b = Expand (a, shape) "
+        "c = Neg (b) y = Add (c, z) }"
     )
     fused(graph, sizes={"N": 1})
     fused(graph, sizes={"N": 2})

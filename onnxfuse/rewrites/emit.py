@@ -13,7 +13,8 @@ from onnxfuse.custom_ops.types import value_type
 from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.fragment import RefusalError, Value
 from onnxfuse.rewrites.idioms import improve
-from onnxfuse.rewrites.layout import Entries, Layout, Place
+from onnxfuse.rewrites.layout import Layout
+from onnxfuse.rewrites.space import Entries, Place
 
 __all__ = ["Emitted", "emit"]
 

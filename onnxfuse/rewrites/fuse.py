@@ -13,13 +13,14 @@ from onnxfuse.rewrites.dims import element_count
 from onnxfuse.rewrites.emit import Emitted, emit
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView, node_label
-from onnxfuse.rewrites.layout import Layout, Space
+from onnxfuse.rewrites.layout import Layout
 from onnxfuse.rewrites.leave import cannot_run, left_to_runtime, without_function, without_kernel
 from onnxfuse.rewrites.lowering import LOWERINGS, lower
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 from onnxfuse.rewrites.lowering.normalizations import NORMALIZATIONS
 from onnxfuse.rewrites.regions import Region, grow_regions
 from onnxfuse.rewrites.scatter import scattered
+from onnxfuse.rewrites.space import Space
 
 __all__ = ["Choice", "FusedNode", "fuse_graph"]
 

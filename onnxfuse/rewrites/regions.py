@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView
-from onnxfuse.rewrites.layout import Layout, Space
+from onnxfuse.rewrites.layout import Layout
 from onnxfuse.rewrites.lowering.data_movement import FREE
+from onnxfuse.rewrites.space import Space
 
 __all__ = ["Region", "grow_regions"]
 
