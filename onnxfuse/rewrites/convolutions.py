@@ -5,7 +5,10 @@
 3. On the CPU the Conv also adds another feature map (a residual) before its activation: in ONNX Runtime's own layout of
    channels in blocks (NCHWc), which a fused node in between would have to leave and enter again.
 
-Each holds for a value that has no other user.
+Each holds for a value that has no other user. Two more on the CPU, for maps of two spatial dimensions:
+
+4. BatchNormalization becomes a Conv of its own in that layout, and takes in what follows as a Conv does.
+5. Activations and sums or products of equal shapes next to a Conv stay in that layout.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Iterable
 
 from onnxfuse.rewrites.graph import GraphView
 
-__all__ = ["inside_convolutions"]
+__all__ = ["inside_convolutions", "stays_blocked"]
 
 _ACTIVATIONS = {
     "cpu": frozenset(("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")),
@@ -29,8 +32,11 @@ def inside_convolutions(view: GraphView, target: str) -> dict[int, str]:
     foldable: set[str] = set()
     sums: set[str] = set()
     for i, proto in enumerate(view.protos):
-        if proto.op_type == "Conv":
+        blocked = target == "cpu" and proto.op_type == "BatchNormalization" and _is_map(view, proto.input[0])
+        if proto.op_type == "Conv" or blocked:
             foldable.add(proto.output[0])
+            if blocked:
+                reasons[i] = "ONNX Runtime computes it as a Conv in its own layout"
             continue
         given = [n for n in proto.input if n in foldable and view.only_user(n)]
         if not given:
@@ -48,6 +54,23 @@ def inside_convolutions(view: GraphView, target: str) -> dict[int, str]:
             reasons[i] = "ONNX Runtime adds it inside the Conv before it, in its own layout"
             sums.add(proto.output[0])
     return reasons
+
+
+def stays_blocked(view: GraphView, nodes: Iterable[int]) -> bool:
+    """Whether all of some nodes keep the CPU provider's layout of channels in blocks, and a Conv hands it to them."""
+    members = set(nodes)
+    for i in members:
+        proto = view.protos[i]
+        binary = proto.op_type in ("Add", "Sum", "Mul") and _same_shape(view, proto.input)
+        if not _is_map(view, proto.output[0]) or not (binary or proto.op_type in _ACTIVATIONS["cpu"]):
+            return False
+    makers = {p for i in members for p in view.producers_of(i)} - members
+    return any(view.protos[p].op_type == "Conv" for p in makers)
+
+
+def _is_map(view: GraphView, name: str) -> bool:
+    known = view.type_of(name)
+    return known.type == "f32" and known.shape is not None and len(known.shape) == 4
 
 
 def _per_channel(view: GraphView, constant: str, value: str) -> bool:

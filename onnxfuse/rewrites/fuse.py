@@ -9,6 +9,7 @@ from onnxfuse.custom_ops.program import Program
 from onnxfuse.custom_ops.types import size
 from onnxfuse.report import Fusion, Refusal
 from onnxfuse.rewrites.classify import OP_TYPES, classify
+from onnxfuse.rewrites.convolutions import stays_blocked
 from onnxfuse.rewrites.dims import element_count
 from onnxfuse.rewrites.emit import Emitted, emit
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
@@ -172,6 +173,8 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         raise RefusalError("no neighbour that can join it" + (f": {'; '.join(joins)}" if joins else ""))
     if not outputs:
         raise RefusalError("nothing uses its results")
+    if choice.target == "cpu" and choice.min_nodes > 1 and stays_blocked(view, nodes):
+        raise RefusalError("ONNX Runtime computes it in the layout that the Conv before it leaves")
     try:
         emitted = _emitted(view, layout, outputs, choice)
     except RefusalError as refusal:
