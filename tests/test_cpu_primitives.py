@@ -176,7 +176,7 @@ def test_older_machines(instructions: str) -> None:
     folder = Path(__file__).parent
     files = [str(folder / name) for name in ("test_cpu_primitives.py", "test_cpu_engine.py")]
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
+        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
         env=os.environ | {"ONNXFUSE_CPU": instructions},
         capture_output=True,
         text=True,

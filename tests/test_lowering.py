@@ -47,7 +47,9 @@ UNLIKE = {"LogSoftmax", "ReduceMax", "ReduceMin", "ReduceLogSumExp"}
 NORMALIZING = {"Softmax", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "BatchNormalization"}
 NORMALIZING |= {"LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization"}
 ELEMENTWISE = sorted(
-    op for domain, op in LOWERINGS if not domain and op not in APART | NORMALIZING and not op.startswith("Reduce")
+    op
+    for domain, op in LOWERINGS
+    if not domain and onnx.defs.has(op) and op not in APART | NORMALIZING and not op.startswith("Reduce")
 )
 REDUCTIONS = sorted(op for domain, op in LOWERINGS if not domain and op.startswith("Reduce"))
 

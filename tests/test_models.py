@@ -21,7 +21,7 @@ from models.fetch import FetchError, catalogue, feeds, fetch
 PUBLISHED = {
     "ch_PP-OCRv4_rec_infer": 30,
     "ch_PP-OCRv4_det_infer": 30,
-    "ch_ppocr_mobile_v2.0_cls_infer": 30,
+    "ch_ppocr_mobile_v2.0_cls_infer": 15,
     "magika": 5,
     "silero_vad": 2,
     "silero_vad_16k_op15": 2,
