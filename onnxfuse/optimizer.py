@@ -169,6 +169,7 @@ class _Optimization:
         self.report, self.opset, self.fallback = report, opset, fallback
         self.symbols = Symbols()
         self.replacements: list[tuple[list[gs.Node], gs.Node | None]] = []
+        self.constants: dict[tuple[int, str], gs.Constant] = {}
         self.protected = set(_names_read_by_training(model))
 
     def run(self) -> None:
@@ -213,7 +214,7 @@ class _Optimization:
             op=fused.op_type,
             name=name,
             attrs={"program": fused.program.text()},
-            inputs=[tensors[n] for n in fused.inputs],
+            inputs=[tensors[n] if n in tensors else self.constant(view, n) for n in fused.inputs],
             outputs=[],
             domain="onnxfuse",
         )
@@ -227,6 +228,13 @@ class _Optimization:
             self.declare(view, tensor_name)
         self.replacements.append((nodes, node))
         self.report.fusions.append(fused.fusion(view, name))
+
+    def constant(self, view: GraphView, name: str) -> gs.Constant:
+        """A constant that fused nodes of a graph read and the model lacks."""
+        key = (id(view.graph), name)
+        if key not in self.constants:
+            self.constants[key] = gs.Constant(self.editor.unique_name(name), view.new_constants[name])
+        return self.constants[key]
 
     def declare(self, view: GraphView, name: str) -> None:
         """Writes value_info for a fused output: ONNX Runtime 1.18 needs its type there."""

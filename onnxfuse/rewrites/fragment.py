@@ -60,9 +60,10 @@ class Value:
 
 @dataclass
 class Fragment:
-    """A node's steps in order, and the value of each of its outputs (by tensor name)."""
+    """A node's steps in order, the value of each output, and constants that the graph lacks (by tensor name)."""
 
     steps: list[Value] = field(default_factory=list)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
     outputs: dict[str, Value] = field(default_factory=dict)
 
 
@@ -81,6 +82,12 @@ class Builder:
         """A constant of a value type, as a tensor of `rank` dimensions of extent 1."""
         plain = value.item() if isinstance(value, np.generic) else value
         return Value("const", type_, (1,) * rank, const=float(plain) if is_float(type_) else plain)
+
+    def is_part(self, i: int, count: int) -> Value:
+        """A vector of `count` booleans of which element `i` is true: a constant tensor of its own."""
+        name = f"onnxfuse.part.{i}.of.{count}"
+        self.fragment.constants[name] = np.arange(count) == i
+        return self.tensor(name, "bool", (count,))
 
     def __call__(self, op: str, *operands: Value | float | bool) -> Value:
         """An element-wise primitive; Python numbers become constants of the type of the last value given."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from onnxfuse.custom_ops.program import Program
-from onnxfuse.custom_ops.types import size
+from onnxfuse.custom_ops.types import from_numpy, size
 from onnxfuse.report import Fusion, Refusal
 from onnxfuse.rewrites.classify import OP_TYPES, classify
 from onnxfuse.rewrites.convolutions import stays_blocked
@@ -21,6 +21,7 @@ from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 from onnxfuse.rewrites.lowering.normalizations import NORMALIZATIONS
 from onnxfuse.rewrites.regions import Region, grow_regions
 from onnxfuse.rewrites.scatter import scattered
+from onnxfuse.rewrites.shapes import TensorType
 from onnxfuse.rewrites.space import Space
 
 __all__ = ["Choice", "FusedNode", "fuse_graph"]
@@ -100,6 +101,9 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
             if not reductions_allowed and any(s.reduces for s in fragment.steps):
                 raise RefusalError("reductions are switched off (skip, only)")
             fragments[i] = fragment
+            for name, array in fragment.constants.items():
+                view.new_constants[name] = array
+                view.types[name] = TensorType(from_numpy(array.dtype) or "", array.shape)
         except RefusalError as refusal:
             refuse(i, refusal.reason)
     refused: dict[int, str] = {}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
@@ -41,6 +42,7 @@ class GraphView:
     opset: int
     kept: set[str]
     captures: dict[int, list[str]] = field(default_factory=dict)  # outer values that a node's bodies read
+    new_constants: dict[str, np.ndarray] = field(default_factory=dict)  # that fragments need and the graph lacks
     producer: dict[str, int] = field(default_factory=dict)
     consumers: dict[str, list[int]] = field(default_factory=dict)
 

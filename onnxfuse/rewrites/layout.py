@@ -226,12 +226,16 @@ class _Pending:
         rank = len(step.shape)
         fixed: list[tuple[int, ...] | None] = [None] * rank
         for entries in operands:
-            for k, dims in enumerate(entries or ()):
+            for k, lying in enumerate(entries or ()):
                 p = rank - len(entries or ()) + k
-                if dims:
-                    if fixed[p] not in (None, dims):
-                        raise RefusalError("its operands lie along different dimensions of the region")
-                    fixed[p] = dims
+                if not lying:
+                    continue
+                dims = self.space.current(lying)
+                before = self.space.current(fixed[p] or ())
+                if before and before != dims:
+                    self.identify(before, dims)
+                fixed[p] = self.space.current(dims)
+        fixed = [None if dims is None else self.space.current(dims) for dims in fixed]
         taken = [d for dims in fixed for d in dims or ()]
         if len(set(taken)) < len(taken):
             raise RefusalError("it combines two dimensions of its result with the same one of the region")
@@ -244,7 +248,24 @@ class _Pending:
         for k, (operand, entries) in enumerate(zip(step.operands, operands, strict=True)):
             if entries is None and operand.op != "const":
                 self.read(step, k, operand, result)
+                result = tuple(map(self.space.current, result))  # reading through a reshape may have split some
         return result
+
+    def identify(self, a: tuple[int, ...], b: tuple[int, ...]) -> None:
+        """Makes two ways to lie along a dimension the same: one is a single dimension, which becomes the other's."""
+        one, others = (a[0], b) if len(a) == 1 else (b[0], a)
+        different = RefusalError("its operands lie along different dimensions of the region")
+        if min(len(a), len(b)) != 1 or one in others or self.space.extents[one] != self.space.extent(others):
+            raise different
+        if {d in self.space.reduced for d in (one, *others)} == {True, False}:
+            raise different
+        lying = [*self.base.entries.values(), *self.entries.values()]
+        lying += [tuple(p.dims for p in places) for reads in (self.base.reads, self.reads) for places in reads.values()]
+        for entries in lying:
+            dims = {d for parts in entries for d in self.space.current(parts)}
+            if one in dims and dims & set(others):
+                raise different
+        self.space.replace(one, others)
 
     def reduction(self, step: Value, entries: Entries | None) -> Entries:
         operand, space = step.operands[0], self.space
@@ -259,6 +280,7 @@ class _Pending:
                     fixed[k] = (d,)
             entries = self.fill(operand.shape, fixed, axes)
             self.read(step, 0, operand, entries)
+            entries = tuple(map(space.current, entries))  # reading through a reshape may have split some
         block_set = frozenset(d for k in step.axes for d in entries[k])
         if not block_set:
             self.passed.add(step)  # every axis has extent 1: the result is the operand
@@ -285,11 +307,12 @@ class _Pending:
                 raise RefusalError(f"{self.base.behind(operand).tensor} may be broadcast along a reshaped dimension")
             only = dims if extent != 1 or self.space.extent(dims) == 1 else ()
             places.append(Place(only))
-        while operand.op == "view":
-            places = self.backward(operand.view, places)
-            operand = operand.operands[0]
-        if operand.op == "tensor" and operand.tensor in self.base.produced:
-            raise RefusalError("it cuts out a part of what the region computes")
+        while operand.op == "view" or operand.tensor in self.base.produced:
+            if operand.op == "view":
+                places = self.backward(operand.view, places)
+                operand = operand.operands[0]
+            else:  # a rearrangement by an earlier node of the region
+                operand = self.base.produced[operand.tensor]
         self.reads[step, k] = tuple(places)
 
     def backward(self, view: View, target: Sequence[Place]) -> list[Place]:
@@ -319,7 +342,7 @@ class _Pending:
         """Space dimensions for the positions that nothing decides yet; `forced` ones get one even at extent 1.
 
         Of several dimensions with the right extent, the one is taken that stood as far from the right end where it
-        first came up, as ONNX aligns shapes; else the last one.
+        first came up, as ONNX aligns shapes; else the last one that no other position is more like.
         """
         space = self.space
         result: list[tuple[int, ...]] = [dims or () for dims in fixed]
@@ -332,6 +355,9 @@ class _Pending:
             after = max(after, before + 1)
             used = {d for dims in result for d in dims}
             free = [d for d in space.order[before + 1 : after] if d not in used and space.extents[d] == extent]
+            # A dimension that stood where this shape has another open position of that extent belongs there.
+            open_ = {len(shape) - q for q in range(p) if not result[q] and shape[q] == extent}
+            free = [d for d in free if space.distance[d] not in open_] or (free if space.reduced else [])
             if free:
                 result[p] = (next((d for d in free if space.distance[d] == distance), free[-1]),)
                 continue

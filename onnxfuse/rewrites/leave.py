@@ -124,6 +124,8 @@ def left_to_runtime(view: GraphView, target: str, alone: bool) -> dict[int, str]
     for i in shape_arithmetic(view):
         reasons.setdefault(i, "it computes on shapes, which ONNX Runtime does on the CPU")
     for i, proto in enumerate(view.protos):
+        if proto.op_type == "Concat" and target == "cpu":
+            reasons.setdefault(i, "copying its parts costs less on the CPU than choosing between them")
         if proto.op_type == "Transpose" and i not in reasons and _inside_matmul(view, i):
             reasons[i] = "ONNX Runtime computes it inside the MatMul after it"
     if alone:

@@ -75,6 +75,12 @@ class Space:
         self.order.insert(place, new)
         return new
 
+    def replace(self, d: int, others: tuple[int, ...]) -> None:
+        """Makes a dimension the row-major product of others."""
+        self.order.remove(d)
+        self.splits[d] = others
+        self.reduced -= {d}
+
     def split(self, d: int, extents: Sequence[Dim]) -> tuple[int, ...]:
         """Splits a dimension in parts, the outermost first."""
         place = self.order.index(d)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnxfuse.rewrites import views
-from onnxfuse.rewrites.dims import Shape, reaches_end
+from onnxfuse.rewrites.dims import Shape, element_count, reaches_end
 from onnxfuse.rewrites.fragment import RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import Operator, lowering
 
@@ -13,8 +13,10 @@ __all__ = ["COPIES", "FREE"]
 
 # ONNX Runtime runs these without a kernel: only the shape changes.
 FREE = frozenset(("Identity", "Dropout", "Squeeze", "Unsqueeze", "Reshape", "Flatten"))
+# Elements between the parts of a Concat up to which both are in cache when a kernel that reads them all needs one.
+_NEAR = 4096
 # These cost a kernel and a trip through memory each.
-COPIES = frozenset(("Transpose", "Expand", "Slice", "Split"))
+COPIES = frozenset(("Transpose", "Expand", "Slice", "Split", "Concat"))
 
 
 @lowering("Identity")
@@ -118,3 +120,24 @@ def _split(op: Operator) -> Sequence[Value]:
         results.append(op.build.through(x, views.slicing(x.shape, {axis: (start, 1, count)})))
         start += count
     return results
+
+
+@lowering("Concat")
+def _concat(op: Operator) -> Sequence[Value]:
+    """Equal parts: along a new dimension that counts them, each is chosen where its number is (rotary embeddings)."""
+    parts, b = [op.value(i) for i in range(len(op.inputs))], op.build
+    rank = len(parts[0].shape)
+    axis = int(op.attribute("axis", 0))
+    axis += rank if axis < 0 else 0
+    count = element_count(parts[0].shape[axis:])
+    if len({p.shape for p in parts}) > 1 or any(p.op == "const" for p in parts) or count is None:
+        raise RefusalError("its parts are not known to be equally large")
+    if not 2 <= len(parts) <= 4 or count * len(parts) > _NEAR:
+        raise RefusalError("its parts are too many or too far apart to be read together")
+    shape = tuple(d * len(parts) if k == axis and isinstance(d, int) else d for k, d in enumerate(parts[0].shape))
+    stacked = [b.view(p, [*range(axis), None, *range(axis, rank)]) for p in parts]
+    result = stacked[-1]
+    for i in reversed(range(len(parts) - 1)):
+        chosen = b.view(b.is_part(i, len(parts)), [0, *(None for _ in range(rank - axis))])
+        result = b("where", chosen, stacked[i], result)
+    return [b.reshape(result, shape)]
