@@ -117,7 +117,8 @@ Approximable approximable(const Kernel& kernel) {
   }
   int candidates = 0;
   for (const Statement& s : kernel.statements) {
-    candidates += s.op == Op::op_exp || s.op == Op::op_sigmoid || s.op == Op::op_div || s.op == Op::op_reciprocal;
+    candidates += s.op == Op::op_exp || s.op == Op::op_sigmoid || s.op == Op::op_tanh || s.op == Op::op_erf ||
+                  s.op == Op::op_div || s.op == Op::op_reciprocal;
   }
   if (candidates > kMostApproximations) return {none, none};
   const std::vector<bool> positive = not_negative(kernel);

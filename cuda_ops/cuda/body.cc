@@ -12,14 +12,20 @@ BodyWriter::BodyWriter(const Kernel& kernel, const Plan& plan, const Stages& sta
   fast_ = approximable(kernel);
   if (stages.passes > 0) first_reduction_ = stages.reductions[0][0];
   denominators_.assign(kernel.statements.size(), false);
+  fast_denominators_.assign(kernel.statements.size(), false);
   for (size_t i = 0; i < kernel.statements.size(); ++i) {
-    if (uses_denominator(static_cast<int>(i))) denominators_[kernel.statements[i].operands[1]] = true;
+    if (!uses_denominator(static_cast<int>(i))) continue;
+    (fast_.division[i] ? fast_denominators_ : denominators_)[kernel.statements[i].operands[1]] = true;
   }
 }
 
 std::string BodyWriter::write(const std::string& name, int first, int last) {
-  const std::string threads = std::to_string(schedule_.threads);
-  out_.line("extern \"C\" __global__ void __launch_bounds__(" + threads + ") " + name + "(const Parameters p) {");
+  std::string bounds = std::to_string(schedule_.threads);
+  if (schedule_.blocks > 1) bounds += ", " + std::to_string(schedule_.blocks);
+  const std::string cluster =
+      schedule_.cluster > 1 ? "__cluster_dims__(" + std::to_string(schedule_.cluster) + ", 1, 1) " : "";
+  out_.line("extern \"C\" __global__ void " + cluster + "__launch_bounds__(" + bounds + ") " + name +
+            "(const Parameters p) {");
   write_prologue(schedule_.splits > 1);
   write_once(0);
   for (int pass = 0; pass < first; ++pass) {
@@ -35,6 +41,7 @@ std::string BodyWriter::write(const std::string& name, int first, int last) {
     }
     write_loads(early);
   }
+  if (schedule_.cluster > 1) out_.line("cluster_arrive();");
   for (int pass = first; pass <= last; ++pass) {
     if (pass < stages_.passes) {
       write_pass(pass);
@@ -56,7 +63,7 @@ std::string BodyWriter::write(const std::string& name, int first, int last) {
 void BodyWriter::write_prologue(bool split) {
   const std::string index = accesses_.index_type(), reduced = accesses_.reduced_type();
   const std::string group = std::to_string(schedule_.group), threads = std::to_string(schedule_.threads);
-  const std::string across = std::to_string(schedule_.threads / schedule_.group);
+  const std::string across = std::to_string(schedule_.across());
   const std::string block = "static_cast<" + index + ">(blockIdx.x)";
   if (elementwise()) {
     out_.line("const " + index + " id = (" + block + " * " + threads + " + threadIdx.x) * " + lanes() + ";");
@@ -67,11 +74,18 @@ void BodyWriter::write_prologue(bool split) {
                 ";");
     }
   } else if (row()) {
-    out_.line("const int t = threadIdx.x % " + group + ";");
-    const std::string own =
-        schedule_.threads == schedule_.group ? block : block + " * " + across + " + threadIdx.x / " + group;
-    out_.line("const bool valid = " + own + " < p.points;");
-    out_.line("const " + index + " id = valid ? " + own + " : p.points - 1;");
+    if (schedule_.across() > 1) {
+      out_.line("const int t = threadIdx.x % " + group + ";");
+      const std::string own = block + " * " + across + " + threadIdx.x / " + group;
+      out_.line("const bool valid = " + own + " < p.points;");
+      out_.line("const " + index + " id = valid ? " + own + " : p.points - 1;");
+    } else {
+      const std::string cluster = std::to_string(schedule_.cluster);
+      const std::string first = schedule_.cluster > 1 ? "blockIdx.x % " + cluster + " * " + threads + " + " : "";
+      out_.line("const int t = " + first + "threadIdx.x;");
+      out_.line("constexpr bool valid = true;");
+      out_.line("const " + index + " id = " + block + (schedule_.cluster > 1 ? " / " + cluster : "") + ";");
+    }
   } else {
     out_.line("const int t = threadIdx.x / " + across + ";");
     const std::string own = "(" + block + " * " + across + " + threadIdx.x % " + across + ") * " + lanes();
@@ -114,6 +128,23 @@ std::vector<int> BodyWriter::loads_of(int pass) const {
   return inputs;
 }
 
+// What all rows share is on its way while the last reduction is combined, as far as registers allow.
+std::vector<int> BodyWriter::loads_ahead() const {
+  std::vector<int> inputs;
+  int left = schedule_.ahead;
+  for (const int i : loads_of(stages_.passes)) {
+    const PlanAccess& access = accesses_.input(i);
+    const int size = static_cast<int>(type_size(access.storage));
+    const int lanes = accesses_.lane_mode(access) == LaneMode::uniform ? 1 : schedule_.lanes;
+    const int words = accesses_.lane_mode(access) == LaneMode::strided ? lanes * std::max(1, size / 4)
+                                                                       : std::max(1, lanes * size / 4);
+    if (words * schedule_.slots > left) continue;
+    left -= words * schedule_.slots;
+    inputs.push_back(i);
+  }
+  return inputs;
+}
+
 bool BodyWriter::guarded() const {
   const int64_t step = int64_t{schedule_.slots} * schedule_.group * (row() ? schedule_.lanes : 1);
   return !(schedule_.resident && plan_.fixed_reduction && plan_.reduced_points == step);
@@ -141,6 +172,13 @@ void BodyWriter::close_slot() {
 
 void BodyWriter::write_loads(const std::vector<int>& inputs) {
   if (inputs.empty()) return;
+  declare_loads(inputs);
+  open_slot(true);
+  write_slot_loads(inputs);
+  close_slot();
+}
+
+void BodyWriter::declare_loads(const std::vector<int>& inputs) {
   for (const int i : inputs) {
     const PlanAccess& access = accesses_.input(i);
     const std::string n = std::to_string(i);
@@ -156,7 +194,9 @@ void BodyWriter::write_loads(const std::vector<int>& inputs) {
         break;
     }
   }
-  open_slot(true);
+}
+
+void BodyWriter::write_slot_loads(const std::vector<int>& inputs) {
   for (const int i : inputs) {
     const PlanAccess& access = accesses_.input(i);
     const std::string n = std::to_string(i), storage = cuda_type(access.storage);
@@ -182,7 +222,6 @@ void BodyWriter::write_loads(const std::vector<int>& inputs) {
         break;
     }
   }
-  close_slot();
 }
 
 void BodyWriter::write_pass(int pass) {
@@ -194,7 +233,15 @@ void BodyWriter::write_pass(int pass) {
     const std::string type = accesses_.reduced_type();
     out_.line("for (" + type + " start = begin; start < end; start += " + std::to_string(step) + ") {");
   }
-  write_loads(loads_of(pass));
+  // What every row of a block reads comes from the nearest cache: slot by slot, it takes few registers.
+  std::vector<int> loads = loads_of(pass);
+  const bool late = storing && !looped && !elementwise();
+  if (late) {
+    for (const int i : loads_ahead()) loads.erase(std::find(loads.begin(), loads.end(), i));
+    declare_loads(loads);
+  } else {
+    write_loads(loads);
+  }
   if (!looped) {
     for (const int i : stages_.needed[pass]) {
       if (stages_.kept[i] && stages_.first_pass[i] == pass && statement(i).op != Op::input) {
@@ -204,14 +251,14 @@ void BodyWriter::write_pass(int pass) {
     }
   }
   open_slot(storing);
+  if (late) write_slot_loads(loads);
   if (storing) {
     for (size_t k = 0; k < kernel_.outputs.size(); ++k) {
       if (plan_.reduces && !accesses_.output(k).per_point) continue;
       out_.line(element(accesses_.output(k)) + " out" + std::to_string(k) + "[" + lanes() + "];");
     }
   }
-  out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) {");
-  write_point_statements(pass);
+  write_point_statements(pass);  // opens a loop over lanes
   if (!storing) write_accumulation(pass);
   out_.line("}");
   if (storing) write_point_stores();
@@ -220,9 +267,9 @@ void BodyWriter::write_pass(int pass) {
     if (!storing) write_flush(pass);
     out_.line("}");
   }
-  if (!storing) {
-    for (const int i : stages_.reductions[pass]) write_combination(i);
-  }
+  if (storing) return;
+  if (!looped && pass == stages_.passes - 1 && stages_.stores_points) write_loads(loads_ahead());
+  for (const int i : stages_.reductions[pass]) write_combination(i);
 }
 
 }  // namespace onnxfuse::cuda

@@ -32,12 +32,14 @@ class BodyWriter {
   void write_once(int level);  // values of scope once and lane that are known after `level` passes
   void write_once_input(int i);
   void write_lane_statement(int i);
-  void write_denominator(int i);
+  void write_denominator(int i, const std::string& type, const std::string& function, const std::string& prefix);
 
   void write_pass(int pass);
   std::vector<int> loads_of(int pass) const;
+  std::vector<int> loads_ahead() const;  // those of the storing pass that come before its turn
   void write_loads(const std::vector<int>& inputs);
-  void write_slot_loop(const std::vector<int>& inputs);
+  void declare_loads(const std::vector<int>& inputs);
+  void write_slot_loads(const std::vector<int>& inputs);
   void write_point_statements(int pass);
   void write_point_stores();
   void write_row_stores();
@@ -56,13 +58,16 @@ class BodyWriter {
   void write_partials(int pass);
   void read_partials(int pass);
   std::string partial_pointer(int reduction) const;
+  size_t widest_total() const;  // bytes
   std::string accumulator_type(int reduction) const;
   std::string total_type(int reduction) const;
   bool lane_results() const { return !row() && stages_.scope[first_reduction_] == Scope::lane; }
 
   std::string operand(int i, Scope context) const;
   std::string expression(int i, Scope context) const;
+  std::string one_plus(int i, Scope context) const;
   bool uses_denominator(int i) const;
+  bool divides_vector(int i) const;
 
   const Kernel& kernel_;
   const Plan& plan_;
@@ -71,9 +76,10 @@ class BodyWriter {
   const Accesses& accesses_;
   Writer out_;
   Approximable fast_;
-  std::vector<bool> denominators_;  // by statement: something is divided by it for every point
+  std::vector<bool> denominators_, fast_denominators_;  // by statement: something is divided by it for every point
+  bool vectors_ = false;  // the values of a point are elements of arrays, one for each lane
   int first_reduction_ = 0;
-  bool shared_in_use_ = false;
+  bool cluster_ready_ = false;  // all blocks of the cluster are known to run
 };
 
 }  // namespace onnxfuse::cuda

@@ -93,54 +93,72 @@ void BodyWriter::write_row_combination(int reduction, const std::string& total) 
   const std::string warps = std::to_string(group / 32);
   out_.line("__shared__ " + type + " shared" + n + "[" + warps + "];");
   out_.line("const " + type + " part" + n + " = reduce_warp<" + which + ", 32>(" + total + ");");
-  out_.line("if (t % 32 == 0) shared" + n + "[t / 32] = part" + n + ";");
-  out_.line("__syncthreads();");
+  if (schedule_.cluster > 1) {
+    // Each block gets the parts of all warps of the cluster.
+    if (!cluster_ready_) out_.line("cluster_wait();");
+    cluster_ready_ = true;
+    out_.line("if (threadIdx.x % 32 < " + std::to_string(schedule_.cluster) + ") store_cluster(shared" + n +
+              " + t / 32, threadIdx.x % 32, part" + n + ");");
+    out_.line("cluster_arrive();");
+    out_.line("cluster_wait();");
+  } else {
+    out_.line("if (t % 32 == 0) shared" + n + "[t / 32] = part" + n + ";");
+    out_.line("__syncthreads();");
+  }
   out_.line("const " + type + " all" + n + " = reduce_shared<" + which + ", " + warps + ">(shared" + n + ");");
 }
 
+// The threads that share a column are `across` apart. What they have is combined within warps first, then by one thread
+// for each column, in a fixed order. Two barriers a reduction are enough: what the next one writes, all have read.
 void BodyWriter::write_column_combination(int reduction, const std::string& total) {
   const std::string n = std::to_string(reduction), type = total_type(reduction),
                     which = reducer(statement(reduction).op);
-  const std::string across = std::to_string(schedule_.threads / schedule_.group),
-                    group = std::to_string(schedule_.group);
+  const int across = schedule_.across(), in_warp = across < 32 ? 32 / across : 1;
+  const int columns = across * schedule_.lanes, rows = schedule_.group / in_warp;
   out_.line(type + " all" + n + "[" + lanes() + "];");
-  if (schedule_.group == 1) {
-    out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) all" + n + "[w] = " + total + "[w];");
-    return;
-  }
-  // The group's threads are `across` apart in the block. Each lane is combined by one of them, in a fixed order.
+  out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) all" + n + "[w] = reduce_strided<" + which + ", " +
+                std::to_string(across) + ">(" + total + "[w]);");
+  if (rows == 1) return;
   out_.line("{");
-  if (shared_in_use_) out_.line("__syncthreads();");
-  shared_in_use_ = true;
-  out_.line(type + "* const parts = reinterpret_cast<" + type + "*>(shared);");
-  out_.line(type + "* const results = parts + " + lanes() + " * " + group + " * " + across + ";");
-  out_.line("const int x = threadIdx.x % " + across + ";");
-  out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) parts[(w * " + group + " + t) * " + across +
-                " + x] = " + total + "[w];");
-  out_.line("__syncthreads();");
-  out_.line("for (int w = t; w < " + lanes() + "; w += " + group + ") {");
-  out_.line(type + " sum = parts[w * " + group + " * " + across + " + x];");
-  out_.line("for (int j = 1; j < " + group + "; ++j) {");
-  out_.line("sum = " + which + "::apply<" + type + ">(sum, parts[(w * " + group + " + j) * " + across + " + x]);");
-  out_.line("}");
-  out_.line("results[w * " + across + " + x] = sum;");
+  out_.line(type + "* const results = reinterpret_cast<" + type + "*>(shared);");
+  out_.line(type + "* const parts = reinterpret_cast<" + type + "*>(shared + " +
+            std::to_string(widest_total() * static_cast<size_t>(columns)) + ");");
+  out_.line("const int x = threadIdx.x % " + std::to_string(across) + " * " + lanes() + ";");
+  out_.line("if (t % " + std::to_string(in_warp) + " == 0) {");
+  out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) parts[t / " + std::to_string(in_warp) + " * " +
+                std::to_string(columns) + " + x + w] = all" + n + "[w];");
   out_.line("}");
   out_.line("__syncthreads();");
-  out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) all" + n + "[w] = results[w * " + across + " + x];");
+  out_.line("for (int c = threadIdx.x; c < " + std::to_string(columns) + "; c += " + std::to_string(schedule_.threads) +
+            ") {");
+  out_.line(type + " sum = parts[c];");
+  out_.unrolled("for (int j = 1; j < " + std::to_string(rows) + "; ++j) sum = " + which + "::apply<" + type +
+                ">(sum, parts[j * " + std::to_string(columns) + " + c]);");
+  out_.line("results[c] = sum;");
   out_.line("}");
+  out_.line("__syncthreads();");
+  out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) all" + n + "[w] = results[x + w];");
+  out_.line("}");
+}
+
+size_t BodyWriter::widest_total() const {
+  size_t widest = 4;
+  for (const std::vector<int>& pass : stages_.reductions) {
+    for (const int i : pass) {
+      widest = std::max(widest, total_type(i) == "f64" ? size_t{8} : type_size(statement(i).type));
+    }
+  }
+  return widest;
 }
 
 // A column schedule's reductions take turns in one piece of shared memory.
 void BodyWriter::declare_shared() {
-  if (elementwise() || row() || schedule_.group == 1) return;
-  size_t widest = 1;
-  for (const std::vector<int>& pass : stages_.reductions) {
-    for (const int i : pass) widest = std::max(widest, total_type(i) == "f64" ? 8 : type_size(statement(i).type));
-  }
-  const size_t across = static_cast<size_t>(schedule_.threads / schedule_.group);
-  const size_t bytes =
-      widest * static_cast<size_t>(schedule_.lanes) * across * static_cast<size_t>(schedule_.group + 1);
-  out_.line("alignas(8) __shared__ char shared[" + std::to_string(bytes) + "];");
+  if (schedule_.kind != ScheduleKind::column) return;
+  const int in_warp = schedule_.across() < 32 ? 32 / schedule_.across() : 1;
+  const size_t columns = static_cast<size_t>(schedule_.across() * schedule_.lanes);
+  const size_t rows = static_cast<size_t>(schedule_.group / in_warp);
+  if (rows == 1) return;
+  out_.line("alignas(16) __shared__ char shared[" + std::to_string(widest_total() * columns * (rows + 1)) + "];");
 }
 
 void BodyWriter::write_result(int reduction) {

@@ -22,12 +22,32 @@ bool BodyWriter::uses_denominator(int i) const {
   Literal ignored;
   if (statement(divisor).op == Op::constant) return !exact_reciprocal(statement(divisor).literal, &ignored);
   if (stages_.scope[divisor] == Scope::once) return schedule_.lanes * schedule_.slots >= 4;
-  return stages_.scope[divisor] == Scope::lane && schedule_.slots >= 4 && schedule_.lanes <= 4;  // it takes registers
+  // For each lane, it takes registers.
+  return stages_.scope[divisor] == Scope::lane && schedule_.slots >= 4 && (schedule_.lanes <= 4 || fast_.division[i]);
 }
+
+// Exact quotients of a whole vector are computed at once.
+bool BodyWriter::divides_vector(int i) const { return uses_denominator(i) && !fast_.division[i]; }
 
 std::string BodyWriter::operand(int i, Scope context) const {
   const std::string name = "v" + std::to_string(i);
-  return context != Scope::once && stages_.scope[i] == Scope::lane ? name + "[w]" : name;
+  const bool each = stages_.scope[i] == Scope::lane || (stages_.scope[i] == Scope::point && vectors_);
+  return context != Scope::once && each ? name + "[w]" : name;
+}
+
+// 1 + erf(x) and 1 + tanh(x), the sums of activations.
+std::string BodyWriter::one_plus(int i, Scope context) const {
+  const Statement& s = statement(i);
+  if (s.op != Op::op_add || s.type != Type::f32) return "";
+  for (int k = 0; k < 2; ++k) {
+    const Statement &one = statement(s.operands[k]), &function = statement(s.operands[1 - k]);
+    if (one.op != Op::constant || one.literal.f != 1.0) continue;
+    const bool fast = fast_.exponential[i] && context == Scope::point;
+    const std::string argument = "(" + operand(function.operands[0], context) + ")";
+    if (function.op == Op::op_erf) return (fast ? "fast_one_plus_erf" : "of_one_plus_erf") + argument;
+    if (function.op == Op::op_tanh && fast) return "fast_one_plus_tanh" + argument;
+  }
+  return "";
 }
 
 std::string BodyWriter::expression(int i, Scope context) const {
@@ -36,6 +56,7 @@ std::string BodyWriter::expression(int i, Scope context) const {
   const std::string type = cuda_type(s.type);
   if (s.op == Op::constant) return cuda_constant(s.type, s.literal);
   if (s.op == Op::cast) return "static_cast<" + type + ">(" + of(0) + ")";
+  if (const std::string sum = one_plus(i, context); !sum.empty()) return sum;
   const bool fast_division = fast_.division[i] && context == Scope::point;
   const bool fast_exponential = fast_.exponential[i] && context == Scope::point;
   if (s.op == Op::op_div && s.type == Type::f32) {
@@ -46,13 +67,13 @@ std::string BodyWriter::expression(int i, Scope context) const {
     }
     if (uses_denominator(i)) {
       const std::string lane = stages_.scope[divisor] == Scope::lane ? "[w]" : "";
-      return std::string(fast_division ? "divide_fast(" : "divide(") + of(0) + ", d" + std::to_string(divisor) + lane +
-             ")";
+      return "divide_fast(" + of(0) + ", fd" + std::to_string(divisor) + lane + ")";
     }
     if (fast_division) return "fast_div(" + of(0) + ", " + of(1) + ")";
   }
   if (fast_exponential && s.op == Op::op_exp) return "fast_exp(" + of(0) + ")";
   if (fast_exponential && s.op == Op::op_sigmoid) return "fast_sigmoid(" + of(0) + ")";
+  if (fast_exponential && s.op == Op::op_tanh) return "fast_tanh(" + of(0) + ")";
   if (fast_division && s.op == Op::op_reciprocal) return "fast_div(1.0f, " + of(0) + ")";
   std::string text = function_name(s.op, statement(s.operands[s.op == Op::op_where ? 1 : 0]).type) + "(";
   for (int k = 0; k < s.operand_count; ++k) text += (k > 0 ? ", " : "") + of(k);
@@ -73,7 +94,8 @@ void BodyWriter::write_once(int level) {
     } else {
       write_lane_statement(i);
     }
-    if (denominators_[i]) write_denominator(i);
+    if (denominators_[i]) write_denominator(i, "Denominator", "denominator", "d");
+    if (fast_denominators_[i]) write_denominator(i, "FastDenominator", "fast_denominator", "fd");
   }
 }
 
@@ -98,13 +120,14 @@ void BodyWriter::write_lane_statement(int i) {
   out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) " + name + "[w] = " + expression(i, Scope::lane) + ";");
 }
 
-void BodyWriter::write_denominator(int i) {
-  const std::string n = std::to_string(i);
+void BodyWriter::write_denominator(int i, const std::string& type, const std::string& function,
+                                   const std::string& prefix) {
+  const std::string n = std::to_string(i), name = prefix + n;
   if (stages_.scope[i] == Scope::once) {
-    out_.line("const Denominator d" + n + " = denominator(v" + n + ");");
+    out_.line("const " + type + " " + name + " = " + function + "(v" + n + ");");
   } else if (stages_.scope[i] == Scope::lane) {
-    out_.line("Denominator d" + n + "[" + lanes() + "];");
-    out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) d" + n + "[w] = denominator(v" + n + "[w]);");
+    out_.line(type + " " + name + "[" + lanes() + "];");
+    out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) " + name + "[w] = " + function + "(v" + n + "[w]);");
   }
 }
 
@@ -115,7 +138,11 @@ void BodyWriter::write_point_statements(int pass) {
     if (looped || stages_.first_pass[i] == pass) own.push_back(i);
   }
   const auto recall = [&](int i) {
-    if (!looped && stages_.scope[i] == Scope::point && stages_.first_pass[i] < pass) recalled.push_back(i);
+    if (looped || stages_.scope[i] != Scope::point || stages_.first_pass[i] >= pass) return;
+    recalled.push_back(i);
+    for (int k = 0; stages_.repeated[i] && k < statement(i).operand_count; ++k) {
+      if (stages_.scope[statement(i).operands[k]] == Scope::point) recalled.push_back(statement(i).operands[k]);
+    }
   };
   for (const int i : own) {
     for (int k = 0; k < statement(i).operand_count; ++k) recall(statement(i).operands[k]);
@@ -131,9 +158,24 @@ void BodyWriter::write_point_statements(int pass) {
   std::sort(own.begin(), own.end());
   own.erase(std::unique(own.begin(), own.end()), own.end());
   for (const int i : own) {
-    const std::string n = std::to_string(i),
-                      declaration = std::string("const ") + cuda_type(statement(i).type) + " v" + n;
-    const bool earlier = !looped && stages_.first_pass[i] < pass;
+    if (looped || !stages_.repeated[i] || stages_.first_pass[i] == pass) continue;
+    for (int k = 0; k < 2; ++k) {
+      const int input = statement(i).operands[k];
+      if (statement(input).op != Op::input || stages_.scope[input] != Scope::point) continue;
+      if (accesses_.lane_mode(accesses_.input(input)) == LaneMode::vector)
+        out_.line("forget(raw" + std::to_string(input) + "[k]);");
+    }
+  }
+  vectors_ = std::any_of(own.begin(), own.end(), [&](int i) { return divides_vector(i); });
+  for (const int i : own) {
+    if (vectors_)
+      out_.line(std::string(cuda_type(statement(i).type)) + " v" + std::to_string(i) + "[" + lanes() + "];");
+  }
+  out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) {");
+  for (const int i : own) {
+    const std::string n = std::to_string(i), type = cuda_type(statement(i).type);
+    const std::string declaration = vectors_ ? "v" + n + "[w]" : "const " + type + " v" + n;
+    const bool earlier = !looped && stages_.first_pass[i] < pass && !stages_.repeated[i];
     if (statement(i).op == Op::input) {
       const PlanAccess& access = accesses_.input(i);
       const LaneMode mode = accesses_.lane_mode(access);
@@ -145,7 +187,15 @@ void BodyWriter::write_point_statements(int pass) {
     } else if (earlier) {
       out_.line(declaration + " = k" + n + "[k][w];");
     } else {
-      out_.line(declaration + " = " + expression(i, Scope::point) + ";");
+      if (divides_vector(i)) {
+        const Statement& s = statement(i);
+        out_.line(declaration + " = " + operand(s.operands[0], Scope::point) + ";");
+        out_.line("}");
+        out_.line("divide_all(v" + n + ", d" + std::to_string(s.operands[1]) + ");");
+        out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) {");
+      } else {
+        out_.line(declaration + " = " + expression(i, Scope::point) + ";");
+      }
       if (!looped && stages_.kept[i]) out_.line("k" + n + "[k][w] = v" + n + ";");
     }
   }

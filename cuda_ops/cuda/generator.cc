@@ -13,8 +13,8 @@ namespace {
 constexpr size_t kMaxParameterBytes = 4096;  // that every driver accepts
 
 // Each file uses only what those before it define.
-constexpr const char* kTemplates[] = {"types.cuh",    "convert.cuh", "index.cuh", "math.cuh",
-                                      "division.cuh", "fast.cuh",    "reduce.cuh"};
+constexpr const char* kTemplates[] = {"types.cuh",    "convert.cuh", "index.cuh",  "math.cuh",
+                                      "division.cuh", "fast.cuh",    "idioms.cuh", "reduce.cuh"};
 
 std::string primitive_functions(const Kernel& kernel) {
   std::set<std::string> seen;
@@ -41,9 +41,8 @@ Generated generate(const Kernel& kernel, const Plan& plan, const Stages& stages,
                            "length", plan.reduced_points, -1});
   }
 
-  const int across = schedule.threads / schedule.group;  // parallel points, or vectors of them, of a block
-  const int64_t covered = int64_t{across} * (schedule.kind == ScheduleKind::row ? 1 : schedule.lanes);
-  result.grid.x = static_cast<uint32_t>((plan.parallel_points + covered - 1) / covered);
+  const int64_t covered = int64_t{schedule.across()} * (schedule.kind == ScheduleKind::row ? 1 : schedule.lanes);
+  result.grid.x = static_cast<uint32_t>((plan.parallel_points + covered - 1) / covered * schedule.cluster);
   result.grid.y = static_cast<uint32_t>(schedule.splits);
   result.threads = static_cast<uint32_t>(schedule.threads);
   if (schedule.splits > 1) {
@@ -64,6 +63,7 @@ Generated generate(const Kernel& kernel, const Plan& plan, const Stages& stages,
   }
 
   for (const char* file : kTemplates) result.source += embedded_kernel(file);
+  if (schedule.cluster > 1) result.source += embedded_kernel("cluster.cuh");
   result.source += primitive_functions(kernel);
   result.source += result.parameters.struct_text();
   const int launches = schedule.splits > 1 ? stages.passes + 1 : 1;

@@ -2,13 +2,23 @@
 
 #include <algorithm>
 
+#include "footprint.h"
+
 namespace onnxfuse::cuda {
 namespace {
 
-constexpr int kVectorBytes = 16;
 constexpr int kWarp = 32;
 constexpr int kElementwiseThreads = 256;
+constexpr int kRowThreads = 128;            // of a block of short rows
+constexpr int kRegisters = 65536;           // of a multiprocessor
+constexpr int kResidentThreads = 2048;      // the same
+constexpr int kOtherRegisters = 28;         // of a thread: addresses, coordinates, the reduction
+constexpr int kHeldRegisters = 32;          // that a thread should use for the elements it holds, at most
+constexpr int64_t kElementsAtWork = 16384;  // rows on a multiprocessor should have that many, to keep the memory busy
+constexpr int kMaxCluster = 8;              // every GPU with clusters has room for as many blocks
+constexpr int kClusterArchitecture = 90;
 constexpr int kSharedBytes = 32 * 1024;  // that a column schedule may use for combining, of the 48 KB there always are
+constexpr int kNarrowBytes = 128;        // of neighbouring columns that a block reads at least: whole cache lines
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -18,182 +28,150 @@ int power_of_two_at_least(int64_t n, int limit) {
   return p;
 }
 
-template <class Visit>
-void for_each_access(const Plan& plan, Visit visit) {
-  for (const PlanAccess& access : plan.inputs) {
-    if (access.used) visit(access);
-  }
-  for (const PlanAccess& access : plan.outputs) visit(access);
+// Blocks of that many threads that fit on a multiprocessor, where each thread holds `words` registers of elements.
+int resident_blocks(int threads, int64_t words) {
+  const int64_t registers = std::max<int64_t>(32, (kOtherRegisters + words + 7) / 8 * 8);
+  return static_cast<int>(std::min<int64_t>(kResidentThreads, kRegisters / registers) / threads);
 }
 
-// The largest number of lanes such that every access with unit stride along the lanes is one aligned access.
-int choose_lanes(const Plan& plan, bool lanes_reduced, const Alignments& alignments) {
-  const std::vector<PlanDim>& dims = lanes_reduced ? plan.reduced : plan.parallel;
-  if (dims.empty()) return 1;
-  size_t widest = 0;
-  for_each_access(plan, [&](const PlanAccess& access) {
-    if ((lanes_reduced ? access.reduced : access.parallel).back() == 1)
-      widest = std::max(widest, type_size(access.storage));
-  });
-  if (widest == 0) return 1;
-  int lanes = static_cast<int>(kVectorBytes / widest);
-  // A single dimension may end in the middle of a vector: the last thread takes a slower way.
-  const bool has_tail = !plan.reduces && plan.parallel.size() == 1;
-  while (lanes > 1 && !has_tail && dims.back().extent % lanes != 0) lanes /= 2;
-  for_each_access(plan, [&](const PlanAccess& access) {
-    const std::vector<int64_t>& own = lanes_reduced ? access.reduced : access.parallel;
-    const std::vector<int64_t>& other = lanes_reduced ? access.parallel : access.reduced;
-    if (own.back() != 1) return;
-    const int64_t size = static_cast<int64_t>(type_size(access.storage));
-    const int64_t alignment = (access.output ? alignments.outputs : alignments.inputs)[access.tensor];
-    const auto fits = [&] {
-      if (alignment % std::min<int64_t>(lanes * size, kVectorBytes) != 0 || access.offset % lanes != 0) return false;
-      for (size_t k = 0; k + 1 < own.size(); ++k) {
-        if (own[k] % lanes != 0) return false;
-      }
-      return std::all_of(other.begin(), other.end(), [&](int64_t stride) { return stride % lanes == 0; });
-    };
-    while (lanes > 1 && !fits()) lanes /= 2;
-  });
-  return lanes;
+int words_ahead(int64_t held, int64_t constant) {
+  return static_cast<int>(std::clamp<int64_t>(kHeldRegisters - held, 0, constant));
 }
 
-int words(Type type) { return type_size(type) > 4 ? 2 : 1; }
-
-// Registers for each point that a resident schedule holds between its passes.
-int live_words(const Kernel& kernel, const Stages& stages) {
-  const int count = static_cast<int>(kernel.statements.size());
-  std::vector<int> last(count, -1);
-  for (int pass = 0; pass <= stages.passes; ++pass) {
-    const auto use = [&](int i) { last[i] = std::max(last[i], pass); };
-    for (const int i : stages.needed[pass]) {
-      if (stages.first_pass[i] != pass) continue;
-      for (int k = 0; k < kernel.statements[i].operand_count; ++k) use(kernel.statements[i].operands[k]);
-    }
-    if (pass < stages.passes) {
-      for (const int i : stages.reductions[pass]) use(kernel.statements[i].operands[0]);
-    } else {
-      for (const Output& output : kernel.outputs) use(output.value);
-    }
+// Threads for a row of that many vectors that one block holds; 0: it is too long. Measured on an H200: a vector a
+// thread in blocks of 1024 costs a third (0.66 of a copy's speed for LayerNorm over 4096), four vectors in blocks of
+// 256 nothing (0.98, softmax), and a single block of 1024 on a multiprocessor a fifth (0.81), for nothing is read while
+// it reduces. So: the most threads that leave each two vectors or more, and several blocks with enough elements between
+// them.
+int block_threads(int64_t vectors, int lanes, const Footprint& footprint) {
+  int smallest = 0;
+  for (int threads = 1024; threads >= 2 * kWarp; threads /= 2) {
+    const int64_t slots = ceil_div(vectors, threads), held = slots * footprint.held;
+    if (held > kHeldRegisters) break;
+    const int blocks = resident_blocks(threads, held + words_ahead(held, slots * footprint.constant));
+    if (blocks < 2) continue;
+    smallest = threads;
+    if (slots >= 2 && blocks * vectors * lanes >= kElementsAtWork) return threads;
   }
-  // Slot by slot, a pass replaces what it is the last to use by what it keeps, so what counts is what is alive between
-  // passes (and before the first, when everything has just been loaded).
-  int most = 1;
-  for (int pass = -1; pass < stages.passes; ++pass) {
-    int live = 0;
-    for (int i = 0; i < count; ++i) {
-      if (stages.scope[i] != Scope::point || last[i] <= pass) continue;
-      const bool held = kernel.statements[i].op == Op::input || (stages.kept[i] && stages.first_pass[i] <= pass);
-      if (held && stages.first_pass[i] >= 0) live += words(kernel.statements[i].type);
-    }
-    most = std::max(most, live);
-  }
-  return most;
+  return smallest;
 }
 
-Schedule choose_row(const Plan& plan, int lanes, int live, const DeviceModel& device) {
+bool exchanges(const Kernel& kernel) {  // types that store_cluster knows
+  return std::all_of(kernel.statements.begin(), kernel.statements.end(),
+                     [](const Statement& s) { return !is_reduction(s.op) || type_size(s.type) >= 4; });
+}
+
+Schedule choose_row(const Kernel& kernel, const Plan& plan, int lanes, const Footprint& footprint,
+                    const DeviceModel& device) {
   Schedule schedule;
   schedule.kind = ScheduleKind::row;
   schedule.lanes = lanes;
   const int64_t vectors = std::max<int64_t>(1, ceil_div(plan.reduced_points, lanes));
-  const auto slots_of = [&](int group) { return ceil_div(vectors, group); };
-  const auto registers_of = [&](int group) { return slots_of(group) * lanes * live; };
-  // A warp or less a row while the row fits into 32 registers a thread; beyond, a block a row with about 16 a thread,
-  // or 64 (40 in the largest blocks, which have 64 registers a thread in all) where there are no more threads to be
-  // had.
-  if (registers_of(kWarp) <= std::max(32, lanes * live)) {
+  const auto slots_of = [&](int64_t group) { return ceil_div(vectors, group); };
+  const auto held_by = [&](int64_t group) { return slots_of(group) * footprint.held; };
+  schedule.resident = plan.reduced_points > 0;
+  if (held_by(kWarp) <= std::max(kHeldRegisters, footprint.held)) {
+    // A warp a row, or a part of a warp that leaves each thread two vectors: 0.87 with one (LayerNorm over 256, fp16),
+    // for the work that a row costs once weighs as much as that for its elements.
+    schedule.threads = kRowThreads;
     schedule.group = power_of_two_at_least(vectors, kWarp);
-    schedule.threads = 4 * kWarp;
+    const bool many = plan.parallel_points * schedule.group >= int64_t{device.multiprocessors} * kResidentThreads;
+    while (many && schedule.group > 1 && slots_of(schedule.group / 2) <= 2) schedule.group /= 2;
+  } else if (const int threads = block_threads(vectors, lanes, footprint)) {
+    schedule.threads = schedule.group = threads;
   } else {
-    schedule.group = 2 * kWarp;
-    while (schedule.group < 1024 && registers_of(schedule.group) > std::max(16, lanes * live)) schedule.group *= 2;
-    schedule.threads = schedule.group;
+    // Rows that outgrow a block that leaves room for another one: a cluster's, where there are such.
+    const bool clusters = device.architecture >= kClusterArchitecture && exchanges(kernel);
+    for (int cluster = 2; clusters && cluster <= kMaxCluster && schedule.cluster == 1; cluster *= 2) {
+      const int each = block_threads(ceil_div(vectors, cluster), lanes, footprint);
+      if (each > 0) schedule.cluster = cluster, schedule.threads = each;
+    }
+    if (schedule.cluster == 1) {
+      schedule.cluster = clusters && held_by(1024) > 40 ? kMaxCluster : 1;
+      schedule.threads = 1024;
+    }
+    schedule.group = schedule.threads * schedule.cluster;
+    schedule.resident = schedule.resident && held_by(schedule.group) <= (schedule.threads == 1024 ? 40 : 64);
   }
   schedule.slots = static_cast<int>(std::min<int64_t>(slots_of(schedule.group), 1 << 20));
-  schedule.resident = plan.reduced_points > 0 && registers_of(schedule.group) <= (schedule.group == 1024 ? 40 : 64);
-  // Rows that outgrow a block, or too few rows to fill the GPU: shared by several blocks.
-  const int64_t blocks = ceil_div(plan.parallel_points, schedule.threads / schedule.group);
+  schedule.ahead = words_ahead(held_by(schedule.group), slots_of(schedule.group) * footprint.constant);
+  if (schedule.threads == 512) schedule.blocks = 2;
+  // What outgrows a cluster too is read by every pass, and too few rows to fill the GPU are shared by several blocks.
+  const int64_t blocks = ceil_div(plan.parallel_points, schedule.across()) * schedule.cluster;
   const bool few = blocks * 2 < device.multiprocessors && plan.reduced_points >= 65536;
   if (schedule.resident && !few) return schedule;
   schedule.resident = false;
+  schedule.cluster = schedule.blocks = 1;
   schedule.group = schedule.threads = power_of_two_at_least(std::max<int64_t>(vectors, kWarp), 512);
-  schedule.slots = std::max(1, 16 / (lanes * live));
+  schedule.slots = std::max(1, 16 / footprint.held);
   if (few) {
     const int64_t pieces = ceil_div(vectors, int64_t{4} * schedule.threads * schedule.slots);
-    schedule.splits = static_cast<int>(std::clamp<int64_t>(ceil_div(4 * device.multiprocessors, blocks), 1, pieces));
+    schedule.splits = static_cast<int>(std::clamp<int64_t>(ceil_div(4 * device.multiprocessors, plan.parallel_points),
+                                                           1, std::max<int64_t>(1, pieces)));
   }
   return schedule;
 }
 
-Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& stages, int lanes, int live,
-                       const DeviceModel& device) {
+// As for rows, blocks of 256 threads with eight vectors each: two vectors in blocks of 1024 had 0.79 of a copy's speed
+// (channels-first LayerNorm, fp32).
+Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& stages, int lanes, int bytes,
+                       const Footprint& footprint, const DeviceModel& device) {
   Schedule schedule;
   schedule.kind = ScheduleKind::column;
   schedule.lanes = lanes;
   const int64_t columns = ceil_div(plan.parallel_points, lanes);
   const int64_t n = std::max<int64_t>(plan.reduced_points, 1);
-  const auto registers_of = [&](int group) { return ceil_div(n, group) * lanes * live; };
-  const auto shared_bytes = [&](int threads) { return int64_t{8} * lanes * threads; };
-  bool wide_totals = false;
+  const auto held_by = [&](int group) { return ceil_div(n, group) * footprint.held; };
+  size_t widest = 4;
   for (const Statement& s : kernel.statements)
-    wide_totals = wide_totals || (is_reduction(s.op) && type_size(s.type) > 4);
-  const int64_t most_threads = std::min<int64_t>(1024, kSharedBytes / 4 / lanes);
-  int across = power_of_two_at_least(columns, kWarp);  // threads along the parallel dimensions
-  const bool rereads = stages.passes + (stages.stores_points ? 1 : 0) > 1;
-  // Short reductions stay within a thread; longer ones are spread over the block, with fewer columns the longer they
-  // are.
-  schedule.group = 1;
-  while (schedule.group * across < most_threads && registers_of(schedule.group) > std::max(32, lanes * live)) {
-    schedule.group *= 2;
-  }
-  while (across > 8 && rereads && registers_of(schedule.group) > 32) {
+    widest = is_reduction(s.op) ? std::max(widest, type_size(s.type)) : widest;
+  const auto shared_bytes = [&](int across, int group, size_t size) {
+    const int rows = across < kWarp ? group * across / kWarp : group;  // what is left after combining in warps
+    return static_cast<int64_t>(size) * (rows + 1) * across * lanes;
+  };
+  const auto fits = [&](int across, int group) {
+    return held_by(group) <= std::max(kHeldRegisters, footprint.held) &&
+           shared_bytes(across, group, widest) <= kSharedBytes;
+  };
+  // As many neighbouring columns a block as possible; fewer, down to whole cache lines, where the reduction is long.
+  const int wide = power_of_two_at_least(columns, 128);
+  const int narrow = std::min(wide, std::clamp(kNarrowBytes / bytes, 8, kWarp));
+  int across = wide;
+  schedule.threads = 128;
+  while (across > narrow && !fits(across, schedule.threads / across)) across /= 2;
+  while (schedule.threads < 512 && !fits(across, schedule.threads / across)) schedule.threads *= 2;
+  if (!fits(across, schedule.threads / across) && across >= 8 && fits(across / 2, schedule.threads * 2 / across))
     across /= 2;
-    schedule.group *= 2;
-  }
-  schedule.threads = across * schedule.group;
-  if (schedule.threads < 128 && columns > across) {
-    across = power_of_two_at_least(columns, 128 / schedule.group);
-    schedule.threads = across * schedule.group;
-  }
+  if (!fits(across, schedule.threads / across)) schedule.threads = 1024;
+  schedule.group = schedule.threads / across;
   schedule.slots = static_cast<int>(std::min<int64_t>(ceil_div(n, schedule.group), 1 << 20));
-  schedule.resident = plan.reduced_points > 0 &&
-                      registers_of(schedule.group) <= (schedule.threads <= 512 ? 64
-                                                       : wide_totals           ? 24
-                                                                               : 40) &&
-                      (!wide_totals || shared_bytes(schedule.threads) <= kSharedBytes);
+  schedule.resident = plan.reduced_points > 0 && fits(across, schedule.group);
+  if (schedule.threads <= 512 && schedule.threads >= 256) schedule.blocks = schedule.threads == 256 ? 3 : 2;
   const int64_t blocks = ceil_div(columns, across);
   const bool few = blocks * 2 < device.multiprocessors && n >= 4096;
   if (schedule.resident && !few) return schedule;
   schedule.resident = false;
-  schedule.slots = std::max(1, 16 / (lanes * live));
-  // Without rereading, a block needs no more threads than keep the multiprocessors busy.
-  if (!rereads && blocks >= 4 * device.multiprocessors)
-    schedule.group = std::min(schedule.group, std::max(1, 256 / across));
-  while (schedule.group > 1 && shared_bytes(across * schedule.group) > kSharedBytes) schedule.group /= 2;
+  schedule.blocks = 1;
+  schedule.slots = std::max(1, 16 / footprint.held);
+  // What is read once needs no narrow blocks, and no more threads than keep the multiprocessors busy.
+  if (stages.passes + (stages.stores_points ? 1 : 0) == 1) {
+    across = std::min(wide, kWarp);
+    schedule.group = (ceil_div(columns, across) >= 4 * device.multiprocessors ? 256 : 1024) / across;
+  } else {
+    schedule.group = 512 / across;
+  }
+  while (schedule.group > 1 && shared_bytes(across, schedule.group, 8) > kSharedBytes) schedule.group /= 2;
+  while (schedule.group * across < kWarp) schedule.group *= 2;
   schedule.threads = across * schedule.group;
   if (few) {
     const int64_t pieces = ceil_div(n, int64_t{4} * schedule.group * schedule.slots);
-    schedule.splits = static_cast<int>(std::clamp<int64_t>(ceil_div(4 * device.multiprocessors, blocks), 1, pieces));
+    schedule.splits = static_cast<int>(
+        std::clamp<int64_t>(ceil_div(4 * device.multiprocessors, ceil_div(columns, across)), 1, pieces));
   }
   return schedule;
 }
 
 }  // namespace
-
-bool lanes_along_reduced(const Plan& plan) {
-  if (!plan.reduces || plan.reduced.empty()) return false;
-  if (plan.parallel.empty()) return true;
-  // Where most bytes are neighbours along.
-  size_t reduced = 0, parallel = 0;
-  for_each_access(plan, [&](const PlanAccess& access) {
-    const bool streams = std::any_of(access.reduced.begin(), access.reduced.end(), [](int64_t s) { return s != 0; }) &&
-                         std::any_of(access.parallel.begin(), access.parallel.end(), [](int64_t s) { return s != 0; });
-    const size_t weight = type_size(access.storage) * (streams ? 16 : 1);
-    if (access.reduced.back() == 1) reduced += weight;
-    if (access.parallel.back() == 1) parallel += weight;
-  });
-  return reduced >= parallel;
-}
 
 Schedule choose_schedule(const Kernel& kernel, const Plan& plan, const Stages& stages, bool lanes_reduced,
                          const Alignments& alignments, const DeviceModel& device) {
@@ -204,9 +182,10 @@ Schedule choose_schedule(const Kernel& kernel, const Plan& plan, const Stages& s
     schedule.threads = kElementwiseThreads;
     return schedule;
   }
-  const int live = live_words(kernel, stages);
-  return lanes_reduced ? choose_row(plan, lanes, live, device)
-                       : choose_column(kernel, plan, stages, lanes, live, device);
+  const Footprint words = footprint(kernel, plan, stages, lanes_reduced, lanes);
+  return lanes_reduced
+             ? choose_row(kernel, plan, lanes, words, device)
+             : choose_column(kernel, plan, stages, lanes, vector_bytes(plan, lanes_reduced, lanes), words, device);
 }
 
 }  // namespace onnxfuse::cuda

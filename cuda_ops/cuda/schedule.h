@@ -23,7 +23,13 @@ struct Schedule {
   int group = 1;         // threads that share a reduction
   int slots = 1;         // vectors along the reduced dimensions that a thread has in registers at a time
   bool resident = true;  // all of them: the reduced dimensions are read once. Else every pass reads them again.
+  int cluster = 1;       // blocks of a group: more than 1 exchange partial results through distributed shared memory
   int splits = 1;        // blocks that share a reduction; more than 1: a launch for each pass, partial results between
+  int ahead = 0;         // registers for what all rows share, loaded before the last reduction is complete
+  int blocks = 1;        // that a multiprocessor must have room for
+
+  int block_group() const { return group / cluster; }
+  int across() const { return threads / block_group(); }  // groups of a block
 };
 
 // alignments: for each input tensor and then for each output tensor, the largest power of two up to 16 that divides its

@@ -13,6 +13,20 @@ Scope input_scope(const Plan& plan, const PlanAccess& access, bool lanes_reduced
   return plan.reduces ? Scope::lane : Scope::point;
 }
 
+// A step from one 16-bit input (x - mean): its operand takes half the registers of its result.
+bool cheaper_repeated(const Kernel& kernel, const Plan& plan, const Stages& stages, int i) {
+  const Statement& statement = kernel.statements[i];
+  if (statement.op != Op::op_add && statement.op != Op::op_sub && statement.op != Op::op_mul) return false;
+  int inputs = 0;
+  for (int k = 0; k < 2; ++k) {
+    const int operand = statement.operands[k];
+    if (stages.scope[operand] != Scope::point) continue;
+    if (kernel.statements[operand].op != Op::input || !is_16bit_float(plan.inputs[operand].storage)) return false;
+    ++inputs;
+  }
+  return inputs == 1;
+}
+
 }  // namespace
 
 Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced) {
@@ -22,6 +36,7 @@ Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced) {
   stages.scope.assign(count, Scope::once);
   stages.first_pass.assign(count, -1);
   stages.kept.assign(count, false);
+  stages.repeated.assign(count, false);
   stages.needed_once.assign(count, false);
   for (int i = 0; i < count; ++i) {
     const Statement& statement = kernel.statements[i];
@@ -71,7 +86,8 @@ Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced) {
   // A pass computes the statements that it is the first to use; what it needs of earlier ones has to be kept.
   for (int pass = 0; pass <= stages.passes; ++pass) {
     const auto use = [&](int i) {
-      if (stages.scope[i] == Scope::point && stages.first_pass[i] < pass) stages.kept[i] = true;
+      if (stages.scope[i] != Scope::point || stages.first_pass[i] >= pass) return;
+      (cheaper_repeated(kernel, plan, stages, i) ? stages.repeated : stages.kept)[i] = true;
     };
     for (const int i : stages.needed[pass]) {
       if (stages.first_pass[i] != pass) continue;

@@ -21,6 +21,7 @@ struct Stages {
   std::vector<bool> needed_once;             // by statement: of scope once or lane, and used
   std::vector<int> first_pass;               // by statement of scope point: the first pass that uses it, or -1
   std::vector<bool> kept;                    // by statement: computed in one pass and used again in a later one
+  std::vector<bool> repeated;                // by statement: computed anew in every pass that uses it
   bool stores_points = false;                // some output is stored for every point
 };
 

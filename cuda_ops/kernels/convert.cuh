@@ -51,6 +51,13 @@ struct Raw {
   u32 word[BYTES < 4 ? 1 : BYTES / 4] = {};
 };
 
+// Makes the compiler forget what it knows of the elements, so that it converts them again rather than keeps them twice.
+template <int BYTES>
+DEVICE void forget(Raw<BYTES>& raw) {
+#pragma unroll
+  for (u32& word : raw.word) asm("" : "+r"(word));
+}
+
 template <int BYTES>
 DEVICE Raw<BYTES> load(const void* address) {
   Raw<BYTES> raw;

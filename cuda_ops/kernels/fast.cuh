@@ -22,3 +22,10 @@ DEVICE float fast_sigmoid(float a) {
   const float small = fast_exp(-fabsf(a));
   return (a < 0.0f ? small : 1.0f) * fast_reciprocal(1.0f + small);
 }
+// 2^-15: below 2^-8, tanh(a) is a to 2^-17; above, 1 - exp(-2 a) has lost 8 bits at most.
+DEVICE float fast_tanh(float a) {
+  const float magnitude = fabsf(a);
+  const float small = fast_exp(-2.0f * magnitude);
+  const float result = copysignf((1.0f - small) * fast_reciprocal(1.0f + small), a);
+  return magnitude < 0x1p-8f ? a : result;
+}

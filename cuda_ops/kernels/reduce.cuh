@@ -81,9 +81,18 @@ DEVICE T reduce_warp(T value) {
   for (int mask = GROUP / 2; mask > 0; mask /= 2) value = Reduction::apply(value, shuffle(value, mask));
   return value;
 }
-// The second half of a reduction over a block of WARPS warps: each thread combines what the warps left in shared
-// memory.
+// Over the threads of a warp that are a multiple of STRIDE apart (a power of two).
+template <class Reduction, int STRIDE, class T>
+DEVICE T reduce_strided(T value) {
+#pragma unroll
+  for (int mask = 16; mask >= STRIDE; mask /= 2) value = Reduction::apply(value, shuffle(value, mask));
+  return value;
+}
+// The second half of a reduction over WARPS warps (a power of two): each warp combines what all left in shared memory.
 template <class Reduction, int WARPS, class T>
 DEVICE T reduce_shared(const T* shared) {
-  return reduce_warp<Reduction, WARPS>(shared[threadIdx.x % WARPS]);
+  T value = shared[threadIdx.x % (WARPS < 32 ? WARPS : 32)];
+#pragma unroll
+  for (int k = 32; k < WARPS; k += 32) value = Reduction::apply(value, shared[threadIdx.x % 32 + k]);
+  return reduce_warp<Reduction, (WARPS < 32 ? WARPS : 32)>(value);
 }

@@ -15,6 +15,9 @@ LENGTHS = (1, 2, 3, 7, 8, 31, 32, 33, 64, 100, 127, 255, 256, 257, 768, 1000, 10
 LONG = (8192, 12345, 16384, 20001, 32768, 40000, 65536, 131072, 200000)
 # Results near zero are differences of larger values.
 FLOOR = {"f32": 2e-6, "f16": 2e-3, "bf16": 2e-2}
+# Units in the last place of a softmax in f32: the difference from the maximum, up to 32 here, is rounded to 2^-20, which
+# is up to 16 units of its exponential; the sum of up to 5000, the exponential and the quotient add a few each.
+SOFTMAX_LIMIT = 32
 
 
 def layer_norm_floor(n: int, type_: str) -> float:
@@ -44,7 +47,7 @@ def test_fixed_length(n: int) -> None:
 @pytest.mark.parametrize("n", LENGTHS + LONG)
 def test_softmax_rows(n: int, type_: str) -> None:
     rows = 37 if n <= 4096 else 3
-    check(corpus.softmax(type_), random((rows, n), type_, scale=3), limit=24)
+    check(corpus.softmax(type_), random((rows, n), type_, scale=3), limit=SOFTMAX_LIMIT)
 
 
 @pytest.mark.parametrize("type_", FLOATS)
@@ -68,7 +71,7 @@ def test_columns(n: int, inner: int, type_: str) -> None:
     text = corpus.layer_norm(type_, "", space["space"], space["dims"], "d1, 0")
     scale, bias = parameters(n, type_)
     check(text, random(shape, type_), scale[:, None], bias[:, None], floor=layer_norm_floor(n, type_))
-    check(corpus.softmax(type_, "", space["space"], space["dims"]), random(shape, type_, scale=3), limit=24)
+    check(corpus.softmax(type_, "", space["space"], space["dims"]), random(shape, type_, scale=3), limit=SOFTMAX_LIMIT)
 
 
 @pytest.mark.parametrize("shape", [(1, 100000, 5), (1, 65536, 64), (2, 70001, 3), (1, 4096, 8), (300, 5000, 64)])
@@ -131,10 +134,10 @@ def test_unaligned(offset: int, type_: str) -> None:
     if offset % to_numpy(type_).itemsize:
         pytest.skip("elements lie at multiples of their size")
     for n in (64, 1000, 4096, 40000):
-        check(corpus.softmax(type_), random((5, n), type_), limit=24, offset=offset)
+        check(corpus.softmax(type_), random((5, n), type_), limit=SOFTMAX_LIMIT, offset=offset)
         check(corpus.chain(type_, 6), random((n + 1,), type_), offset=offset)
     space = corpus.CHANNELS_FIRST
-    check(corpus.softmax(type_, "", space["space"], space["dims"]), random((2, 64, 64), type_), limit=24, offset=offset)
+    check(corpus.softmax(type_, "", space["space"], space["dims"]), random((2, 64, 64), type_), limit=SOFTMAX_LIMIT, offset=offset)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(33, 64), (33, 63), (1, 1), (1, 64), (33, 1), (0, 5)])
@@ -159,7 +162,7 @@ def test_group_norm(inner: int) -> None:
 
 def test_no_dimensions_and_two_kernels() -> None:
     check(corpus.SCALAR, np.array(2.5))
-    check(corpus.TWO_KERNELS, random((1000,), "f32"), random((64, 100), "f32"), limit=24)
+    check(corpus.TWO_KERNELS, random((1000,), "f32"), random((64, 100), "f32"), limit=SOFTMAX_LIMIT)
 
 
 def test_broadcast_at_run_time() -> None:
@@ -181,7 +184,7 @@ def test_rows_with_special_values(n: int, special: float) -> None:
     x[1, n // 2] = special
     x[2, 0] = special
     x[3] = special
-    check(corpus.softmax("f32"), x, limit=24)
+    check(corpus.softmax("f32"), x, limit=SOFTMAX_LIMIT)
     check(corpus.reduction("reduce_max", "f32"), x)
     check(corpus.reduction("reduce_min", "f32"), x)
     check(corpus.reduction("reduce_sum", "f32"), x, limit=64, floor=1e-4)

@@ -1,0 +1,134 @@
+#include "footprint.h"
+
+#include <algorithm>
+
+namespace onnxfuse::cuda {
+namespace {
+
+constexpr int kVectorBytes = 16;
+
+template <class Visit>
+void for_each_access(const Plan& plan, Visit visit) {
+  for (const PlanAccess& access : plan.inputs) {
+    if (access.used) visit(access);
+  }
+  for (const PlanAccess& access : plan.outputs) visit(access);
+}
+
+bool varies(const std::vector<int64_t>& strides) {
+  return std::any_of(strides.begin(), strides.end(), [](int64_t s) { return s != 0; });
+}
+
+size_t widest_vector_element(const Plan& plan, bool lanes_reduced) {
+  size_t widest = 0;
+  for_each_access(plan, [&](const PlanAccess& access) {
+    const std::vector<int64_t>& strides = lanes_reduced ? access.reduced : access.parallel;
+    if (!strides.empty() && strides.back() == 1) widest = std::max(widest, type_size(access.storage));
+  });
+  return widest;
+}
+
+int words(Type type) { return type_size(type) > 4 ? 2 : 1; }
+
+// Of a vector as it was loaded.
+int raw_words(const PlanAccess& access, bool lanes_reduced, int lanes) {
+  const std::vector<int64_t>& strides = lanes_reduced ? access.reduced : access.parallel;
+  if (strides.empty() || strides.back() == 0) return words(access.storage);
+  if (strides.back() != 1) return lanes * words(access.storage);
+  return std::max(1, lanes * static_cast<int>(type_size(access.storage)) / 4);
+}
+
+}  // namespace
+
+int choose_lanes(const Plan& plan, bool lanes_reduced, const Alignments& alignments) {
+  const std::vector<PlanDim>& dims = lanes_reduced ? plan.reduced : plan.parallel;
+  const size_t widest = widest_vector_element(plan, lanes_reduced);
+  if (dims.empty() || widest == 0) return 1;
+  int lanes = static_cast<int>(kVectorBytes / widest);
+  // A single dimension may end in the middle of a vector: the last thread takes a slower way.
+  const bool has_tail = !plan.reduces && plan.parallel.size() == 1;
+  while (lanes > 1 && !has_tail && dims.back().extent % lanes != 0) lanes /= 2;
+  for_each_access(plan, [&](const PlanAccess& access) {
+    const std::vector<int64_t>& own = lanes_reduced ? access.reduced : access.parallel;
+    const std::vector<int64_t>& other = lanes_reduced ? access.parallel : access.reduced;
+    if (own.back() != 1) return;
+    const int64_t size = static_cast<int64_t>(type_size(access.storage));
+    const int64_t alignment = (access.output ? alignments.outputs : alignments.inputs)[access.tensor];
+    const auto fits = [&] {
+      if (alignment % std::min<int64_t>(lanes * size, kVectorBytes) != 0 || access.offset % lanes != 0) return false;
+      for (size_t k = 0; k + 1 < own.size(); ++k) {
+        if (own[k] % lanes != 0) return false;
+      }
+      return std::all_of(other.begin(), other.end(), [&](int64_t stride) { return stride % lanes == 0; });
+    };
+    while (lanes > 1 && !fits()) lanes /= 2;
+  });
+  return lanes;
+}
+
+int vector_bytes(const Plan& plan, bool lanes_reduced, int lanes) {
+  return lanes * static_cast<int>(std::max<size_t>(1, widest_vector_element(plan, lanes_reduced)));
+}
+
+Footprint footprint(const Kernel& kernel, const Plan& plan, const Stages& stages, bool lanes_reduced, int lanes) {
+  const int count = static_cast<int>(kernel.statements.size());
+  std::vector<int> last(count, -1);
+  for (int pass = 0; pass <= stages.passes; ++pass) {
+    const auto use = [&](int i) {
+      last[i] = std::max(last[i], pass);
+      for (int k = 0; stages.repeated[i] && k < kernel.statements[i].operand_count; ++k) {
+        int& operand = last[kernel.statements[i].operands[k]];
+        operand = std::max(operand, pass);
+      }
+    };
+    for (const int i : stages.needed[pass]) {
+      if (stages.first_pass[i] != pass) continue;
+      for (int k = 0; k < kernel.statements[i].operand_count; ++k) use(kernel.statements[i].operands[k]);
+    }
+    if (pass < stages.passes) {
+      for (const int i : stages.reductions[pass]) use(kernel.statements[i].operands[0]);
+    } else {
+      for (const Output& output : kernel.outputs) use(output.value);
+    }
+  }
+  // Slot by slot, a pass replaces what it is the last to use by what it keeps, so what counts is what is alive between
+  // passes, and before the first.
+  Footprint result;
+  for (int pass = -1; pass < stages.passes; ++pass) {
+    int live = 0;
+    for (int i = 0; i < count; ++i) {
+      if (stages.scope[i] != Scope::point || stages.first_pass[i] < 0 || last[i] <= pass) continue;
+      if (kernel.statements[i].op == Op::input) {
+        const bool loaded = varies(plan.inputs[i].parallel) || stages.first_pass[i] <= pass;
+        if (loaded) live += raw_words(plan.inputs[i], lanes_reduced, lanes);
+      } else if (stages.kept[i] && stages.first_pass[i] <= pass) {
+        live += lanes * words(kernel.statements[i].type);
+      }
+    }
+    result.held = std::max(result.held, live);
+  }
+  // The compiler may convert the elements of a row ahead of their use (64 bf16 of a thread: spills).
+  if (lanes_reduced) result.held = std::max(result.held, lanes);
+  for (int i = 0; i < count; ++i) {
+    if (kernel.statements[i].op == Op::input && stages.first_pass[i] == stages.passes &&
+        !varies(plan.inputs[i].parallel)) {
+      result.constant += raw_words(plan.inputs[i], lanes_reduced, lanes);
+    }
+  }
+  return result;
+}
+
+bool lanes_along_reduced(const Plan& plan) {
+  if (!plan.reduces || plan.reduced.empty()) return false;
+  if (plan.parallel.empty()) return true;
+  // Where most bytes are neighbours along.
+  size_t reduced = 0, parallel = 0;
+  for_each_access(plan, [&](const PlanAccess& access) {
+    const size_t weight = type_size(access.storage) * (varies(access.reduced) && varies(access.parallel) ? 16 : 1);
+    if (access.reduced.back() == 1) reduced += weight;
+    if (access.parallel.back() == 1) parallel += weight;
+  });
+  return reduced >= parallel;
+}
+
+}  // namespace onnxfuse::cuda

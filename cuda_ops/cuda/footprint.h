@@ -1,0 +1,22 @@
+// What a schedule has to reckon with: how many neighbouring elements fit into one access, and how many registers the
+// elements take that a thread holds.
+#pragma once
+
+#include "schedule.h"
+
+namespace onnxfuse::cuda {
+
+// The largest number of lanes such that every access with unit stride along the lanes is one aligned access.
+int choose_lanes(const Plan& plan, bool lanes_reduced, const Alignments& alignments);
+
+// Bytes of the widest access of a vector with `lanes` lanes.
+int vector_bytes(const Plan& plan, bool lanes_reduced, int lanes);
+
+// 32-bit registers for each vector of points that a thread visits, in a schedule that visits them once.
+struct Footprint {
+  int held = 1;      // the most that is alive between two passes
+  int constant = 0;  // of what only the storing pass reads and all rows share, such as a scale
+};
+Footprint footprint(const Kernel& kernel, const Plan& plan, const Stages& stages, bool lanes_reduced, int lanes);
+
+}  // namespace onnxfuse::cuda
