@@ -73,6 +73,7 @@ class Compiler {
     }
     plan_.items = layout_.grid_points * (layout_.item_is_point() ? 1 : layout_.blocks);
     estimate();
+    form_pipelines(plan_);
     return std::move(plan_);
   }
 
@@ -152,7 +153,7 @@ class Compiler {
   // Writes out = f(operands), where find gives f for a mask of scalar operands. Operands are given back before out is
   // chosen, so that it may take the place of one of them.
   template <class Find>
-  void write_call(int v, const int* operands, int count, const Find& find) {
+  void write_call(int v, const int* operands, int count, Work work, const Find& find) {
     const Form form = value(v).form;
     Operand in[3] = {};
     bool in_steps = false;
@@ -170,17 +171,20 @@ class Compiler {
         in[k].reg = expanded(operands[k], form);
         in[k].form = form;
       }
-      fn = find(0u);
+      scalars = 0;
+      fn = find(scalars);
     }
     if (fn == nullptr)
       throw std::runtime_error(std::string("no CPU kernel for ") + op_name(statement(v).op) + " of " +
                                type_name(statement(v).type));
     release_operands(v);
     place(v).reg = destination(v);
-    if (in_steps)
-      code(v).push_back(call_in_steps(fn, operand(v), in, count));
-    else
-      code(v).push_back(call(fn, form, place(v).reg, in[0].reg, in[1].reg, in[2].reg));
+    Instruction i = in_steps ? call_in_steps(fn, operand(v), in, count)
+                             : call(fn, form, place(v).reg, in[0].reg, in[1].reg, in[2].reg);
+    if (statement(v).type == Type::f32) i.work = work;
+    i.op = statement(v).op;
+    i.scalars = scalars;
+    code(v).push_back(i);
   }
 
   void release(int v) {
@@ -275,7 +279,9 @@ class Compiler {
     }
     if (converts) {
       const int out = destination(v);
-      code(v).push_back(call(tile_.load(actual), x.form, out, reg));
+      Instruction i = call(tile_.load(actual), x.form, out, reg);
+      i.work = actual == Type::f16 ? Work::load_f16 : Work::load_bf16;
+      code(v).push_back(i);
       if (gathers) memory_.give_back(static_cast<uint16_t>(reg), size, x.form);
       reg = out;
     }
@@ -303,14 +309,16 @@ class Compiler {
   void write_primitive(int v) {
     const Statement& s = statement(v);
     const Type type = statement(s.operands[s.operand_count - 1]).type;  // of where: the values'
-    if (s.op == Op::cast) return write_call(v, s.operands, 1, [&](unsigned) { return tile_.cast(type, s.type); });
+    if (s.op == Op::cast)
+      return write_call(v, s.operands, 1, Work::none, [&](unsigned) { return tile_.cast(type, s.type); });
     if (s.op == Op::op_add && (value(s.operands[0]).absorbed || value(s.operands[1]).absorbed))
       return write_multiply_add(v);
     if (s.op == Op::op_exp && value(s.operands[0]).absorbed)
-      return write_call(v, statement(s.operands[0]).operands, 2,
+      return write_call(v, statement(s.operands[0]).operands, 2, Work::exp_of_difference,
                         [&](unsigned scalars) { return tile_.exp_of_difference(scalars); });
     if (s.op == Op::op_pow && (is_constant(s.operands[1], 2) || is_constant(s.operands[1], 3))) return write_power(v);
-    write_call(v, s.operands, s.operand_count, [&](unsigned scalars) { return tile_.primitive(s.op, type, scalars); });
+    write_call(v, s.operands, s.operand_count, type == Type::f32 ? Work::primitive : Work::none,
+               [&](unsigned scalars) { return tile_.primitive(s.op, type, scalars); });
   }
 
   void write_multiply_add(int v) {
@@ -319,7 +327,7 @@ class Compiler {
     const Statement& product = statement(s.operands[which]);
     int operands[3] = {product.operands[0], product.operands[1], s.operands[1 - which]};
     if (value(operands[0]).form != kFull) std::swap(operands[0], operands[1]);
-    write_call(v, operands, 3, [&](unsigned scalars) { return tile_.multiply_add(scalars); });
+    write_call(v, operands, 3, Work::multiply_add, [&](unsigned scalars) { return tile_.multiply_add(scalars); });
   }
 
   // The square or the cube.
@@ -330,9 +338,13 @@ class Compiler {
     const int base = expanded(s.operands[0], form);
     if (is_constant(s.operands[1], 2)) release_operands(v);  // else it is still read after the first product
     const int out = place(v).reg = destination(v);
-    code(v).push_back(call(multiply, form, out, base, base));
+    Instruction i = call(multiply, form, out, base, base);
+    if (s.type == Type::f32) i.work = Work::primitive;
+    i.op = Op::op_mul;
+    code(v).push_back(i);
     if (is_constant(s.operands[1], 2)) return;
-    code(v).push_back(call(multiply, form, out, out, base));
+    i.a = static_cast<uint16_t>(out);
+    code(v).push_back(i);
     release_operands(v);
   }
 
@@ -358,7 +370,14 @@ class Compiler {
       where.push_back(i);
     };
     if (s.contiguous || s.form == kScalar) {
-      push(call(fn != nullptr ? fn : tile_.copy(size), s.form, target, reg));
+      Instruction i = call(fn != nullptr ? fn : tile_.copy(size), s.form, target, reg);
+      if (s.converts) i.work = s.actual == Type::f16 ? Work::store_f16 : Work::store_bf16;
+      if (s.rounds) {
+        i.work = Work::primitive;
+        i.op = s.output->storage == Type::f16 ? Op::op_round_f16 : Op::op_round_bf16;
+      }
+      if (s.actual == Type::f32 && !s.rounds) i.work = Work::store;
+      push(i);
     } else {
       const int converted = fn != nullptr ? memory_.take_temporary(size, s.form) : -1;
       if (fn != nullptr) push(call(fn, s.form, converted, reg));

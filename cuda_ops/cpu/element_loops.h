@@ -213,7 +213,7 @@ static void convert_loop(void* out, const void* a, const void*, const void*, siz
 }
 
 #if defined(__AVX2__)
-static void load_half(void* out, const void* a, const void*, const void*, size_t n) {
+__attribute__((noinline)) static void load_half(void* out, const void* a, const void*, const void*, size_t n) {
   auto* po = static_cast<float*>(out);
   auto* pa = static_cast<const uint16_t*>(a);
   size_t i = 0;
@@ -222,7 +222,7 @@ static void load_half(void* out, const void* a, const void*, const void*, size_t
   for (; i < n; ++i) po[i] = half_to_float(pa[i]);
 }
 
-static void store_half(void* out, const void* a, const void*, const void*, size_t n) {
+__attribute__((noinline)) static void store_half(void* out, const void* a, const void*, const void*, size_t n) {
   auto* po = static_cast<uint16_t*>(out);
   auto* pa = static_cast<const float*>(a);
   size_t i = 0;

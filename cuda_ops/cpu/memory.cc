@@ -47,7 +47,11 @@ uint16_t Memory::buffer(size_t size, Form form) {
 
 uint16_t Memory::take_temporary(size_t size, Form form) {
   std::vector<uint16_t>& free = free_[{size, form}];
-  if (free.empty()) return buffer(size, form);
+  if (free.empty()) {
+    const uint16_t reg = buffer(size, form);
+    plan_.registers[reg].temporary = true;
+    return reg;
+  }
   const uint16_t reg = free.back();
   free.pop_back();
   return reg;

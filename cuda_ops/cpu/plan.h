@@ -69,18 +69,48 @@ struct CopyPattern {
 
 struct Instruction {
   // How many elements fn takes: one; the indices of a block; the points of the inner tile dimensions; both; the same of
-  // a whole block. steps: inner points, once for each index of a block, each time farther by the steps.
-  enum class Count : uint8_t { one, rows, inner, tile, capacity, steps, pattern };
+  // a whole block. steps: inner points, once for each index of a block, each time farther by the steps. pipeline: a
+  // number of instructions at once, in place of fn.
+  enum class Count : uint8_t { one, rows, inner, tile, capacity, steps, pattern, pipeline };
   TileFn fn = nullptr;
   uint16_t out = 0, a = 0, b = 0, c = 0;
   Count count = Count::one;
   bool guarded = false;  // runs only where the indices named below are 0
   bool guard_block = false;
-  uint16_t pattern = 0;
+  uint16_t pattern = 0;  // or pipeline
+  // What a step of a pipeline in its place does, where there is one.
+  Work work = Work::none;
+  Op op = Op::input;
+  unsigned scalars = 0;                                       // bit i: operand i is one element
   uint32_t guard_grid = 0, guard_loop = 0;                    // sets of positions in Layout::grid and loop
   uint32_t step_out = 0, step_a = 0, step_b = 0, step_c = 0;  // in bytes
 };
 using Code = std::vector<Instruction>;
+
+// A register that moves with the elements: by size from one to the next, by row_step from one index of a block to the
+// next.
+struct Stream {
+  uint16_t reg = 0;
+  uint8_t size = 0;
+  uint32_t row_step = 0;
+};
+
+constexpr size_t kMostParts = 64;
+
+// Instructions that are executed together, block of elements by block; what is left over takes them one by one.
+struct Pipeline {
+  struct Part {
+    StageFn fn;
+    Stream streams[3];
+  };
+  struct Rest {
+    TileFn fn;
+    Stream out, in[3];
+  };
+  Instruction::Count count = Instruction::Count::tile;  // or inner; or steps, of which every part knows its own
+  std::vector<Part> parts;                              // at most kMostParts; the last ends it
+  std::vector<Rest> rest;
+};
 
 struct Pass {
   std::vector<uint16_t> moving;  // addresses that follow the loop
@@ -98,6 +128,7 @@ struct Register {
   enum class Kind : uint8_t { address, arena, constant };
   Kind kind = Kind::address;
   size_t offset = 0;
+  bool temporary = false;  // holds no value beyond the code that writes it
 };
 
 struct KernelPlan {
@@ -105,6 +136,7 @@ struct KernelPlan {
   std::vector<Register> registers;
   std::vector<Address> addresses;
   std::vector<CopyPattern> patterns;
+  std::vector<Pipeline> pipelines;
   std::vector<uint64_t> constants;
   Code task_code;
   Code once_code;               // for the first item of a task
@@ -123,6 +155,9 @@ struct KernelPlan {
 
 KernelPlan compile_kernel(const Kernel& kernel, const BoundKernel& bound, const std::vector<Type>& input_types,
                           const std::vector<Type>& output_types);
+
+// Puts pipelines in the place of instructions that follow each other.
+void form_pipelines(KernelPlan& plan);
 
 void run_kernel(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs,
                 RunContext& context);

@@ -208,6 +208,9 @@ void Task::execute(const Code& code) {
         copy_dims(reg_[i.out], reg_[i.a], p.dims.data(), p.dims.size(), p.per_block ? rows_ : 1, p.size);
         break;
       }
+      case Instruction::Count::pipeline:
+        run_pipeline(plan_.pipelines[i.pattern]);
+        break;
     }
   }
 }
@@ -221,6 +224,32 @@ void Task::call_in_steps(const Instruction& i) {
     a += i.step_a;
     b += i.step_b;
     c += i.step_c;
+  }
+}
+
+void Task::run_pipeline(const Pipeline& p) {
+  const TileKernels& tile = tile_kernels();
+  const size_t inner = static_cast<size_t>(layout_.inner);
+  const int64_t rows = p.count == Instruction::Count::steps ? rows_ : 1;
+  const size_t n = p.count == Instruction::Count::tile ? static_cast<size_t>(rows_) * inner : inner;
+  const size_t blocks = n / tile.block, done = blocks * tile.block;
+  Step steps[kMostParts];
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto at = [&](const Stream& s) { return reg_[s.reg] + static_cast<size_t>(r) * s.row_step; };
+    if (blocks > 0) {
+      Step* step = steps;
+      for (const Pipeline::Part& part : p.parts) {
+        step->fn = part.fn;
+        for (int k = 0; k < 3; ++k) step->operand[k] = at(part.streams[k]);
+        ++step;
+      }
+      tile.run_blocks(steps, blocks);
+    }
+    if (done == n) continue;
+    for (const Pipeline::Rest& i : p.rest) {
+      const auto rest = [&](const Stream& s) { return at(s) + done * s.size; };
+      i.fn(rest(i.out), rest(i.in[0]), rest(i.in[1]), rest(i.in[2]), n - done);
+    }
   }
 }
 

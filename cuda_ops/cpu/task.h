@@ -39,6 +39,7 @@ class Task {
   void execute(const Code& code);
   void call(const Instruction& i, size_t n) { i.fn(reg_[i.out], reg_[i.a], reg_[i.b], reg_[i.c], n); }
   void call_in_steps(const Instruction& i);
+  void run_pipeline(const Pipeline& p);
 
   const KernelPlan& plan_;
   const Layout& layout_;

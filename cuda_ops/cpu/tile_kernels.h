@@ -24,6 +24,32 @@ struct ReductionFns {
   TileFn whole_of_products;
 };
 
+// Pipelines: chains of float operations over blocks of elements that stay in vector registers.
+
+// What a step does: a primitive; a loop of two operations, as in TileKernels; from or to a tensor; nothing, at the end.
+enum class Work : uint8_t {
+  none,
+  primitive,
+  multiply_add,
+  exp_of_difference,
+  load,
+  load_f16,
+  load_bf16,
+  store,
+  store_f16,
+  store_bf16,
+  end
+};
+
+// Where an operand comes from: what the step before left in the block, memory that moves with the block, one element.
+enum class Source : uint8_t { block, memory, element };
+
+using StageFn = void (*)();
+struct Step {
+  StageFn fn;
+  void* operand[3];
+};
+
 struct TileKernels {
   // The loop of an element-wise primitive; type: of its operands (of where: of the two values). Bit i of scalars:
   // operand i is one element, the same for all. nullptr where there is no loop for these scalars; there is always one
@@ -39,6 +65,11 @@ struct TileKernels {
   TileFn (*copy)(size_t size);         // elements of 1, 2, 4 or 8 bytes
   TileFn (*splat)(size_t size);        // out[i] = a[0]
   ReductionFns (*reduction)(Op op, Type type);
+
+  // The stage of a step of a pipeline, nullptr where there is none.
+  StageFn (*stage)(Work work, Op op, const Source* sources);
+  size_t block;                                          // elements
+  void (*run_blocks)(const Step* steps, size_t blocks);  // the last step is Work::end
 };
 
 // The best set for this machine.

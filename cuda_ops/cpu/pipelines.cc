@@ -1,0 +1,152 @@
+// Joins float instructions that follow each other into pipelines.
+#include <algorithm>
+
+#include "plan.h"
+
+namespace onnxfuse::cpu {
+namespace {
+
+int operand_count(const Instruction& i) {
+  if (i.work == Work::multiply_add) return 3;
+  if (i.work == Work::exp_of_difference) return 2;
+  if (i.work != Work::primitive) return 1;
+  switch (i.op) {
+#define ONNXFUSE_REDUCTION(...)
+#define ONNXFUSE_PRIMITIVE(name, arity, ...) \
+  case Op::op_##name:                        \
+    return arity;
+#include "primitives.inc"
+#undef ONNXFUSE_PRIMITIVE
+#undef ONNXFUSE_REDUCTION
+    default:
+      return 0;
+  }
+}
+
+bool narrows(Work work) { return work == Work::store_f16 || work == Work::store_bf16; }
+bool widens(Work work) { return work == Work::load_f16 || work == Work::load_bf16; }
+
+class Former {
+ public:
+  explicit Former(KernelPlan& plan) : plan_(plan) {}
+
+  void form(Code& code) {
+    Code result;
+    for (size_t first = 0; first < code.size();) {
+      size_t last = first;
+      while (last < code.size() && joins(code[last]) && alike(code[first].count, code[last].count) &&
+             parts_for(last - first + 1) <= kMostParts)
+        ++last;
+      if (last - first < 2) {
+        result.push_back(code[first++]);
+        continue;
+      }
+      result.push_back(join(code, first, last));
+      first = last;
+    }
+    code = std::move(result);
+  }
+
+ private:
+  using Count = Instruction::Count;
+
+  // Each instruction may take a part that stores its value besides.
+  static size_t parts_for(size_t instructions) { return 2 * instructions + 1; }
+
+  bool joins(const Instruction& i) const {
+    if (i.work == Work::none || i.guarded) return false;
+    if (i.count != Count::tile && i.count != Count::steps && i.count != Count::inner) return false;
+    const Source sources[3] = {i.scalars & 1 ? Source::element : Source::memory,
+                               i.scalars & 2 ? Source::element : Source::memory,
+                               i.scalars & 4 ? Source::element : Source::memory};
+    return tile_.stage(i.work, i.op, sources) != nullptr;
+  }
+
+  static bool alike(Count a, Count b) { return (a == Count::inner) == (b == Count::inner); }
+
+  static bool reads(const Instruction& i, uint16_t reg) { return i.a == reg || i.b == reg || i.c == reg; }
+
+  // Whether the value that code[at] leaves in its register is read there again, other than from the block.
+  bool stays(const Code& code, size_t at, size_t last) const {
+    const uint16_t reg = code[at].out;
+    if (!plan_.registers[reg].temporary) return true;
+    for (size_t i = at + 1; i < code.size(); ++i) {
+      if (reads(code[i], reg) && (i != at + 1 || i >= last)) return true;
+      if (code[i].out == reg) return false;
+    }
+    return false;
+  }
+
+  Instruction join(const Code& code, size_t first, size_t last) {
+    Pipeline p;
+    p.count = code[first].count;
+    for (size_t i = first; i < last; ++i)
+      if (code[i].count == Count::steps) p.count = Count::steps;
+    int block = -1;  // the register whose value is in the block
+    for (size_t i = first; i < last; ++i) {
+      add(p, code, i, last, block);
+      block = narrows(code[i].work) ? code[i].a : code[i].out;
+    }
+    p.parts.push_back({tile_.stage(Work::end, Op::input, nullptr), {}});
+    Instruction result;
+    result.count = Count::pipeline;
+    result.pattern = static_cast<uint16_t>(plan_.pipelines.size());
+    plan_.pipelines.push_back(std::move(p));
+    return result;
+  }
+
+  Stream stream(const Pipeline& p, const Instruction& i, uint16_t reg, size_t size, uint32_t step) const {
+    Stream s;
+    s.reg = reg;
+    s.size = static_cast<uint8_t>(size);
+    if (p.count == Count::steps)
+      s.row_step =
+          i.count == Count::steps ? step : static_cast<uint32_t>(size * static_cast<size_t>(plan_.layout.inner));
+    return s;
+  }
+
+  void add(Pipeline& p, const Code& code, size_t at, size_t last, int block) {
+    const Instruction& i = code[at];
+    Pipeline::Part part = {};
+    Pipeline::Rest rest = {};
+    Source sources[3] = {Source::element, Source::element, Source::element};
+    const uint16_t regs[3] = {i.a, i.b, i.c};
+    const uint32_t steps[3] = {i.step_a, i.step_b, i.step_c};
+    for (int k = 0; k < operand_count(i); ++k) {
+      const bool element = (i.scalars >> k & 1) != 0;
+      sources[k] = element ? Source::element : regs[k] == block ? Source::block : Source::memory;
+      part.streams[k] = stream(p, i, regs[k], element ? 0 : widens(i.work) ? 2 : 4, steps[k]);
+      rest.in[k] = part.streams[k];
+    }
+    rest.fn = i.fn;
+    rest.out = stream(p, i, i.out, narrows(i.work) ? 2 : 4, i.step_out);
+    p.rest.push_back(rest);
+    const bool writes = i.work == Work::store || narrows(i.work);
+    if (writes && sources[0] != Source::block) {  // what it stores comes from memory
+      Pipeline::Part load = part;
+      const Source memory[1] = {sources[0]};
+      load.fn = tile_.stage(Work::load, Op::input, memory);
+      p.parts.push_back(load);
+    }
+    if (writes) part.streams[0] = rest.out;
+    part.fn = tile_.stage(i.work, i.op, sources);
+    p.parts.push_back(part);
+    if (writes || !stays(code, at, last)) return;
+    Pipeline::Part store = {tile_.stage(Work::store, Op::input, sources), {rest.out}};
+    p.parts.push_back(store);
+  }
+
+  KernelPlan& plan_;
+  const TileKernels& tile_ = tile_kernels();
+};
+
+}  // namespace
+
+void form_pipelines(KernelPlan& plan) {
+  Former former(plan);
+  former.form(plan.once_code);
+  for (Code& code : plan.item_code) former.form(code);
+  for (Pass& pass : plan.passes) former.form(pass.tile_code);
+}
+
+}  // namespace onnxfuse::cpu
