@@ -12,6 +12,7 @@ from onnxfuse.errors import ModelError
 
 __all__ = [
     "ExternalRange",
+    "all_tensors",
     "check_external",
     "external_range",
     "external_tensors",
@@ -32,7 +33,12 @@ class ExternalRange:
 
 
 def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of a model (initializers, attributes, bodies, functions, training) whose data is in another file."""
+    """Every tensor of a model whose data is in another file."""
+    return (tensor for tensor in all_tensors(model) if tensor.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a model: in initializers, attributes, bodies, functions and training."""
     stack: list[onnx.GraphProto | onnx.NodeProto] = [model.graph]
     for function in model.functions:
         stack.extend(function.node)
@@ -57,7 +63,7 @@ def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
                 if attribute.HasField("sparse_tensor"):
                     sparse_tensors.append(attribute.sparse_tensor)
                 tensors.extend(part for sparse in sparse_tensors for part in (sparse.values, sparse.indices))
-        yield from (tensor for tensor in tensors if tensor.data_location == onnx.TensorProto.EXTERNAL)
+        yield from tensors
 
 
 def read_external(tensor: onnx.TensorProto, base_dir: Path) -> bytes:

@@ -13,6 +13,7 @@ from typing import BinaryIO
 import onnx
 from google.protobuf.message import DecodeError
 
+from onnxfuse.damage import check_damage
 from onnxfuse.errors import ModelError
 from onnxfuse.external_data import check_external, external_range, external_tensors
 
@@ -52,6 +53,10 @@ def load_model(path: str | os.PathLike[str]) -> LoadedModel:
     except OSError as error:
         raise ModelError(f"'{path}' cannot be read: {error.strerror}") from error
     loaded = LoadedModel(_parse(path, data), path)
+    try:
+        check_damage(loaded.proto)
+    except ModelError as error:
+        raise ModelError(f"'{path}': {error}") from error
     for tensor in external_tensors(loaded.proto):
         check_external(tensor, path)
     return loaded
@@ -95,6 +100,8 @@ def save_model(
         raise ModelError(f"the folder '{path.parent}' does not exist: create it first, or choose another output")
     if path.is_dir():
         raise ModelError(f"'{path}' is a folder: give the output a file name")
+    if path.exists() and not path.is_file():  # a pipe or a device, which the new file would replace
+        raise ModelError(f"'{path}' is no regular file: choose another output")
     transaction = _Transaction(path.parent)
     try:
         model = _place_external(model, path, Path(source_dir) if source_dir is not None else None, transaction)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -12,6 +12,7 @@ import onnx_graphsurgeon as gs
 
 from onnxfuse.custom_ops.fallback import refresh_functions
 from onnxfuse.custom_ops.types import to_onnx
+from onnxfuse.damage import check_damage
 from onnxfuse.editing import ModelEditor, from_graphsurgeon
 from onnxfuse.errors import ModelError, OnnxfuseError
 from onnxfuse.external_data import with_small_values
@@ -45,7 +46,6 @@ class Result:
     model: onnx.ModelProto
     report: Report
     source_dir: Path | None = None
-    _written: list[Path] = field(default_factory=list, repr=False)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model with its external data, whole or not at all. Raises ModelError saying what is in the way."""
@@ -120,6 +120,7 @@ def _names(names: Iterable[str], what: str) -> tuple[str, ...]:
 
 def _read(model: str | os.PathLike[str] | onnx.ModelProto | gs.Graph) -> tuple[onnx.ModelProto, Path | None]:
     if isinstance(model, onnx.ModelProto):
+        check_damage(model)
         return model, None
     if isinstance(model, gs.Graph):
         return from_graphsurgeon(model), None

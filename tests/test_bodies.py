@@ -128,6 +128,16 @@ def test_local_function_without_anything_to_fuse_stays() -> None:
     assert "Project" in [n.op_type for n in model.graph.node]
 
 
+def test_local_function_of_another_opset_stays() -> None:
+    graph = (
+        "g (float[3] x) => (float[3] y) { z = local.Act (x) a = Exp (z) y = Neg (a) } "
+        '<domain: "local", opset_import: ["" : 13]> Act (a) => (n) { b = Exp (a) n = Tanh (b) }'
+    )
+    found, model, _ = optimized(graph)
+    assert found == ["FusedElementwise"]
+    assert ("local", "Act") in {(f.domain, f.name) for f in model.functions}
+
+
 def test_functions_of_fused_nodes_are_shared() -> None:
     graph = "g (float[3] x, float[3] z) => (float[3] y, float[3] u) { a = Exp (x) y = Neg (a) b = Exp (z) u = Neg (b) }"
     model = parse(graph)

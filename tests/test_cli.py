@@ -216,6 +216,21 @@ def unloadable():
     return model
 
 
+def dangling():
+    """A model in which a node reads what nothing makes."""
+    model = gate()
+    model.graph.node[-1].input[0] = "lost"
+    return model
+
+
+def broken_weight():
+    """A model with a weight of fewer bytes than its shape needs."""
+    model = gate()
+    weight = model.graph.initializer.add(name="w", data_type=TensorProto.FLOAT, dims=[5], raw_data=bytes(12))
+    model.graph.node.add(op_type="Exp", input=[weight.name], output=["unused"])
+    return model
+
+
 @pytest.fixture
 def bad(folder):
     Path("text.onnx").write_text("this is no model\n")
@@ -223,6 +238,10 @@ def bad(folder):
     Path("cut.onnx").write_bytes(Path("model.onnx").read_bytes()[:500])
     onnx.save(edited_program(), "edited.onnx")
     onnx.save(unloadable(), "unloadable.onnx")
+    onnx.save(dangling(), "dangling.onnx")
+    onnx.save(broken_weight(), "weight.onnx")
+    Path("binary.onnx").write_bytes(Path("model.onnx").read_bytes().replace(b"three", b"\xff\xfe\xffee"))
+    os.mkfifo("pipe")
     np.savez("inputs.npz", nix=np.zeros(3))
     return folder
 
@@ -236,6 +255,10 @@ BAD = {
     "no output": (["optimize", "model.onnx"], "--dry-run"),
     "no output folder": (["optimize", "model.onnx", "nix/out.onnx"], "the folder nix does not exist"),
     "a folder as output": (["optimize", "model.onnx", "."], "is a folder"),
+    "a pipe as output": (["optimize", "model.onnx", "pipe"], "no regular file"),
+    "a value that nothing makes": (["optimize", "dangling.onnx", "out.onnx"], "the value 'lost', read by node"),
+    "a weight cut short": (["optimize", "weight.onnx", "out.onnx"], "the tensor 'w' has 12 bytes"),
+    "names that are no text": (["optimize", "binary.onnx", "out.onnx"], "not UTF-8"),
     "an unknown skip": (["optimize", "model.onnx", "out.onnx", "--skip", "nix"], "layer_norm"),
     "an unknown only": (["optimize", "model.onnx", "out.onnx", "--only", "nix"], "layer_norm"),
     "an edited program": (["optimize", "edited.onnx", "out.onnx"], "line 4"),

@@ -241,6 +241,9 @@ def test_bad_outputs_are_refused(tmp_path: Path, source: Path) -> None:
         save_model(model, tmp_path / "missing" / "out.onnx")
     with pytest.raises(ModelError, match="is a folder"):
         save_model(model, tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelError, match="no regular file"):
+        save_model(model, tmp_path / "pipe")
     with pytest.raises(ModelError, match="give the model as a path"):
         save_model(load_model(source).proto, tmp_path / "out.onnx")
     (source.parent / "weights.data").unlink()

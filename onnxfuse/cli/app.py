@@ -129,6 +129,7 @@ def explain(
     target: Annotated[Target, typer.Option(help="Where the optimized model is to run fast.")] = Target.cuda,
     min_nodes: Annotated[int, typer.Option(min=1, help="The least number of operators to fuse into one.")] = 2,
     programs: Annotated[bool, typer.Option("--programs", help="Print the program of each fused node.")] = False,
+    debug: Debug = False,
 ) -> None:
     """Say region by region what optimize would fuse, and for every operator left over the reason.
 
@@ -233,7 +234,7 @@ def library(debug: Debug = False) -> None:
     \b
     In Python:
       options = onnxruntime.SessionOptions()
-      options.register_custom_ops_library(onnxfuse.library_path())
+      options.register_custom_ops_library(str(onnxfuse.library_path()))
     """
     import onnxfuse
 
@@ -256,6 +257,8 @@ def _check_output(path: Path | None) -> None:
         raise OnnxfuseError("say where to write the optimized model (OUT), or use --dry-run")
     if path.is_dir():
         raise OnnxfuseError(f"{path} is a folder, not a file to write")
+    if path.exists() and not path.is_file():
+        raise OnnxfuseError(f"{path} is no regular file: the model is written to a file that then replaces it")
     if not path.parent.is_dir():
         raise OnnxfuseError(f"the folder {path.parent} does not exist")
 

@@ -39,7 +39,7 @@ class ModelEditor:
         base_dir: the folder of the model's external data, for those constants whose values are asked for.
 
     Raises:
-        ModelError: a value is defined twice.
+        ModelError: a value is defined twice, or read and not defined.
     """
 
     def __init__(self, model: onnx.ModelProto, base_dir: str | os.PathLike[str] | None = None) -> None:

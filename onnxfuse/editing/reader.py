@@ -62,7 +62,6 @@ class Records:
 
     nodes: dict[int, NodeRecord] = field(default_factory=dict)
     scopes: dict[int, ScopeRecord] = field(default_factory=dict)
-    undefined: set[str] = field(default_factory=set)  # names that were read although nothing defines them
 
     def initializers(self, graph: gs.Graph) -> set[str]:
         """Names of the constants that a graph brought along and still has."""
@@ -110,15 +109,16 @@ def _read_graph(
     def read_body(body: onnx.GraphProto) -> gs.Graph:
         return _read_graph(body, record, records, common, base_dir)
 
-    def find(name: str) -> gs.Tensor:
+    def find(name: str, reader: onnx.NodeProto | None = None) -> gs.Tensor:
         if not name:
             return gs.Variable.empty()
-        tensor = names.get(name)
-        if tensor is None and outer is not None:
-            tensor = outer.find(name)
+        tensor = record.find(name)
         if tensor is None:
-            tensor = names[name] = gs.Variable(name)
-            records.undefined.add(name)
+            where = f"node {_label(reader)}" if reader is not None else f"an output of graph '{proto.name}'"
+            raise ModelError(
+                f"the value '{name}', read by {where}, is no input, no initializer and no node's output: the model is "
+                "not valid"
+            )
         return tensor
 
     for node_proto in proto.node:
@@ -131,7 +131,7 @@ def _read_graph(
             op=node_proto.op_type,
             name=node_proto.name,
             attrs=attrs,
-            inputs=[find(name) for name in node_proto.input],
+            inputs=[find(name, node_proto) for name in node_proto.input],
             outputs=[names[name] if name else gs.Variable.empty() for name in node_proto.output],
             domain=node_proto.domain if node_proto.HasField("domain") else None,
         )
@@ -140,6 +140,11 @@ def _read_graph(
     graph.nodes.extend(record.nodes)
     graph.outputs.extend(find(output.name) for output in proto.output)
     return graph
+
+
+def _label(node: onnx.NodeProto) -> str:
+    """How a message names a node, as `order.label` does."""
+    return f"'{node.name or next(filter(None, node.output), 'unnamed')}' ({node.op_type})"
 
 
 def _read_values(record: ScopeRecord, base_dir: Path | None, constant_inputs: bool) -> None:

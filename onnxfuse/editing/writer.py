@@ -81,8 +81,7 @@ class Writer:
     def _check_names(self) -> None:
         """Raises ModelError where the edit left a node that reads what nothing makes."""
         for scope in reversed(list(self.root.walk())):  # inner ones first: there the readers themselves are
-            names = scope.read - self._records.undefined
-            names.difference_update(scope.defined)
+            names = scope.read - scope.defined
             outer = scope.parent
             while names and outer is not None:
                 names.difference_update(outer.defined)

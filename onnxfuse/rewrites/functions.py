@@ -16,9 +16,14 @@ __all__ = ["inline_fusible"]
 
 
 def inline_fusible(model: onnx.ModelProto, min_nodes: int) -> onnx.ModelProto:
-    """The model with those functions inlined; the same object where there are none."""
+    """The model with those functions inlined; the same object where there are none.
+
+    Functions of another opset than the model's stay: their operators may mean something else there. The inliner takes
+    no model that holds one, so then all stay.
+    """
     functions = [f for f in model.functions if f.domain != "onnxfuse"]
-    if not functions:
+    imported = _opsets(model)
+    if not functions or any(imported.get(d, v) != v for f in functions for d, v in _opsets(f).items()):
         return model
     calls = {(f.domain, f.name): [(n.domain, n.op_type) for n in f.node] for f in functions}
     chosen = {key for key, nodes in calls.items() if sum(_fusible(node) for node in nodes) >= min_nodes}
@@ -28,6 +33,11 @@ def inline_fusible(model: onnx.ModelProto, min_nodes: int) -> onnx.ModelProto:
     if not chosen:
         return model
     return onnx.inliner.inline_selected_functions(model, sorted(chosen), exclude=False)
+
+
+def _opsets(owner: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
+    """The version of each domain that a model or function imports."""
+    return {"" if o.domain == "ai.onnx" else o.domain: o.version for o in owner.opset_import}
 
 
 def _fusible(node: tuple[str, str]) -> bool:
