@@ -12,10 +12,11 @@ BodyWriter::BodyWriter(const Kernel& kernel, const Plan& plan, const Stages& sta
   fast_ = approximable(kernel);
   if (stages.passes > 0) first_reduction_ = stages.reductions[0][0];
   denominators_.assign(kernel.statements.size(), false);
-  fast_denominators_.assign(kernel.statements.size(), false);
+  scaled_denominators_.assign(kernel.statements.size(), false);
   for (size_t i = 0; i < kernel.statements.size(); ++i) {
     if (!uses_denominator(static_cast<int>(i))) continue;
-    (fast_.division[i] ? fast_denominators_ : denominators_)[kernel.statements[i].operands[1]] = true;
+    (divides_vector(static_cast<int>(i)) ? denominators_ : scaled_denominators_)[kernel.statements[i].operands[1]] =
+        true;
   }
 }
 

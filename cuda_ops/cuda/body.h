@@ -76,7 +76,7 @@ class BodyWriter {
   const Accesses& accesses_;
   Writer out_;
   Approximable fast_;
-  std::vector<bool> denominators_, fast_denominators_;  // by statement: something is divided by it for every point
+  std::vector<bool> denominators_, scaled_denominators_;  // by statement: something is divided by it for every point
   bool vectors_ = false;  // the values of a point are elements of arrays, one for each lane
   int first_reduction_ = 0;
   bool cluster_ready_ = false;  // all blocks of the cluster are known to run

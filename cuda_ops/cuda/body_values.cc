@@ -22,12 +22,13 @@ bool BodyWriter::uses_denominator(int i) const {
   Literal ignored;
   if (statement(divisor).op == Op::constant) return !exact_reciprocal(statement(divisor).literal, &ignored);
   if (stages_.scope[divisor] == Scope::once) return schedule_.lanes * schedule_.slots >= 4;
-  // For each lane, it takes registers.
-  return stages_.scope[divisor] == Scope::lane && schedule_.slots >= 4 && (schedule_.lanes <= 4 || fast_.division[i]);
+  return stages_.scope[divisor] == Scope::lane && schedule_.slots >= 4;
 }
 
-// Exact quotients of a whole vector are computed at once.
-bool BodyWriter::divides_vector(int i) const { return uses_denominator(i) && !fast_.division[i]; }
+// Exact quotients by a constant are computed for a whole vector at once.
+bool BodyWriter::divides_vector(int i) const {
+  return uses_denominator(i) && !fast_.division[i] && statement(statement(i).operands[1]).op == Op::constant;
+}
 
 std::string BodyWriter::operand(int i, Scope context) const {
   const std::string name = "v" + std::to_string(i);
@@ -67,7 +68,8 @@ std::string BodyWriter::expression(int i, Scope context) const {
     }
     if (uses_denominator(i)) {
       const std::string lane = stages_.scope[divisor] == Scope::lane ? "[w]" : "";
-      return "divide_fast(" + of(0) + ", fd" + std::to_string(divisor) + lane + ")";
+      return (fast_division ? "divide_fast(" : "divide_scaled(") + of(0) + ", sd" + std::to_string(divisor) + lane +
+             ")";
     }
     if (fast_division) return "fast_div(" + of(0) + ", " + of(1) + ")";
   }
@@ -95,7 +97,7 @@ void BodyWriter::write_once(int level) {
       write_lane_statement(i);
     }
     if (denominators_[i]) write_denominator(i, "Denominator", "denominator", "d");
-    if (fast_denominators_[i]) write_denominator(i, "FastDenominator", "fast_denominator", "fd");
+    if (scaled_denominators_[i]) write_denominator(i, "ScaledDenominator", "scaled_denominator", "sd");
   }
 }
 

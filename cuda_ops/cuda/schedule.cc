@@ -95,7 +95,9 @@ Schedule choose_row(const Kernel& kernel, const Plan& plan, int lanes, const Foo
   }
   schedule.slots = static_cast<int>(std::min<int64_t>(slots_of(schedule.group), 1 << 20));
   schedule.ahead = words_ahead(held_by(schedule.group), slots_of(schedule.group) * footprint.constant);
-  if (schedule.threads == 512) schedule.blocks = 2;
+  // From sm_100 on, the full number of elements together with a scale and a bias would spill.
+  const bool crowded = device.architecture >= 100 && held_by(schedule.group) + footprint.constant > kHeldRegisters;
+  if (schedule.threads == 512 && !crowded) schedule.blocks = 2;
   // What outgrows a cluster too is read by every pass, and too few rows to fill the GPU are shared by several blocks.
   const int64_t blocks = ceil_div(plan.parallel_points, schedule.across()) * schedule.cluster;
   const bool few = blocks * 2 < device.multiprocessors && plan.reduced_points >= 65536;

@@ -22,22 +22,6 @@ DEVICE float divide(float a, const Denominator& d) {
 }
 // All of a vector; what is unusual is looked for only once.
 template <int LANES>
-DEVICE void divide_all(float (&a)[LANES], const Denominator (&d)[LANES]) {
-  float quotient[LANES];
-  bool usual = true;
-#pragma unroll
-  for (int w = 0; w < LANES; ++w) {
-    quotient[w] = corrected_quotient(a[w], d[w]);
-    usual = usual & usual_dividend(a[w]) & d[w].usual;
-  }
-  if (!usual) {
-#pragma unroll
-    for (int w = 0; w < LANES; ++w) quotient[w] = divide(a[w], d[w]);
-  }
-#pragma unroll
-  for (int w = 0; w < LANES; ++w) a[w] = quotient[w];
-}
-template <int LANES>
 DEVICE void divide_all(float (&a)[LANES], const Denominator& d) {
   float quotient[LANES];
   bool usual = d.usual;
@@ -54,13 +38,22 @@ DEVICE void divide_all(float (&a)[LANES], const Denominator& d) {
   for (int w = 0; w < LANES; ++w) a[w] = quotient[w];
 }
 
-// Within 2 units in the last place of float. Divisors whose reciprocals are out of range are scaled first.
-struct FastDenominator {
-  float inverse, scale;
+// A divisor that only a run shows. No branch stands in the way of loads, so that they can go ahead; the price:
+// quotients of dividends below 2^-98, and quotients below the normal range, may be off by 2 units in the last place.
+// All others are rounded correctly. Divisors whose reciprocals are out of range are scaled together with the dividends.
+struct ScaledDenominator {
+  float scale, value, inverse;
 };
-DEVICE FastDenominator fast_denominator(float value) {
+DEVICE ScaledDenominator scaled_denominator(float value) {
   const float magnitude = fabsf(value);
   const float scale = magnitude >= 0x1p126f ? 0x1p-64f : magnitude <= 0x1p-126f ? 0x1p64f : 1.0f;
-  return {1.0f / (value * scale), scale};
+  return {scale, value * scale, 1.0f / (value * scale)};
 }
-DEVICE float divide_fast(float a, const FastDenominator& d) { return a * d.inverse * d.scale; }
+DEVICE float divide_scaled(float a, const ScaledDenominator& d) {
+  const float dividend = a * d.scale, first = dividend * d.inverse;
+  const float quotient = __fmaf_rn(__fmaf_rn(-first, d.value, dividend), d.inverse, first);
+  // Where something is infinite or NaN, the correction is NaN; where the quotient is 0, it has lost the sign.
+  return fabsf(quotient) < INFINITE ? copysignf(quotient, first) : first;
+}
+// Without the correction: within 2 units.
+DEVICE float divide_fast(float a, const ScaledDenominator& d) { return a * d.scale * d.inverse; }

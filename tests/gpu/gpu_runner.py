@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from onnxfuse.custom_ops.types import to_numpy, to_onnx
 
 Array = npt.NDArray[Any]
 
+MAX_KERNELS, MAX_TENSORS = 16, 64  # of a program
 POISON = 0xFB  # in every byte of an output before the run: NaN in the float types
 GUARD = 256  # bytes behind each output that must stay as they are
 
@@ -150,6 +153,73 @@ def check(text: str, *arrays: Array, limit: float = 8, floor: float = 0.0, offse
     actual = run(text, *arrays, offset=offset)
     compare(text, actual, arrays, limit, floor)
     return actual
+
+
+@dataclass(frozen=True)
+class Check:
+    """A program with its inputs, and the errors that `compare` allows."""
+
+    text: str
+    arrays: Sequence[Array]
+    limit: float = 8
+    floor: float = 0.0
+    name: str = ""
+
+
+def merge(texts: Sequence[str]) -> str:
+    """One program with the kernels of all."""
+    lines, inputs, outputs = ["onnxfuse 1"], 0, 0
+    for text in texts:
+        for line in text.splitlines()[1:]:
+            moved = re.sub(r"(?<= = input )\d+", functools.partial(add, inputs), line)
+            lines.append(re.sub(r"(?<=^output )\d+", functools.partial(add, outputs), moved))
+        inputs += len(parse(text).inputs)
+        outputs += len(parse(text).outputs)
+    return "\n".join(lines) + "\n"
+
+
+def add(number: int, match: re.Match[str]) -> str:
+    return str(number + int(match[0]))
+
+
+def batches(texts: Sequence[str]) -> Iterator[slice]:
+    """Neighbours that fit into one program."""
+    begin = 0
+    while begin < len(texts):
+        end = kernels = inputs = outputs = 0
+        for end in range(begin, len(texts) + 1):
+            if end == len(texts):
+                break
+            program = parse(texts[end])
+            kernels += len(program.kernels)
+            inputs += len(program.inputs)
+            outputs += len(program.outputs)
+            if end > begin and (kernels > MAX_KERNELS or max(inputs, outputs) > MAX_TENSORS):
+                break
+        yield slice(begin, end)
+        begin = end
+
+
+def run_all(texts: Sequence[str], arrays: Sequence[Sequence[Array]], offset: int = 0) -> list[list[Array]]:
+    """The outputs of each program. Merged, so that their kernels are compiled at a time, on all cores."""
+    results: list[list[Array]] = []
+    for part in batches(texts):
+        shapes = [x.shape for t, a in zip(texts[part], arrays[part], strict=True) for x in evaluate(parse(t), a)]
+        flat = iter(run(merge(texts[part]), *[x for a in arrays[part] for x in a], offset=offset, shapes=shapes))
+        results += [[next(flat) for _ in parse(text).outputs] for text in texts[part]]
+    return results
+
+
+def check_all(checks: Sequence[Check], offset: int = 0) -> None:
+    """Runs the programs and compares each with its evaluation in float64; tells of all that are wrong."""
+    results = run_all([c.text for c in checks], [c.arrays for c in checks], offset)
+    wrong = []
+    for check, actual in zip(checks, results, strict=True):
+        try:
+            compare(check.text, actual, check.arrays, check.limit, check.floor)
+        except AssertionError as error:
+            wrong.append(f"{check.name or [x.shape for x in check.arrays]}: {error}")
+    assert not wrong, f"{len(wrong)} of {len(checks)}: " + "; ".join(wrong)
 
 
 def random(shape: Sequence[int], type_: str, seed: int = 0, scale: float = 1.0) -> Array:
