@@ -24,6 +24,7 @@ from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.functions import inline_fusible
 from onnxfuse.rewrites.fuse import Choice, FusedNode, fuse_graph
 from onnxfuse.rewrites.graph import GraphView
+from onnxfuse.rewrites.matmul_transposes import expose_swaps
 from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
 
 __all__ = ["REWRITES", "TARGETS", "Result", "optimize"]
@@ -85,6 +86,8 @@ def optimize(
     report = Report(target)
     for _ in range(_PASSES):
         editor = ModelEditor(proto)
+        if target == "cuda" and expose_swaps(editor):
+            editor = ModelEditor(editor.to_model())
         sorted_model = editor.to_model()
         if not _same_order(proto.graph, sorted_model.graph):
             editor = ModelEditor(sorted_model)

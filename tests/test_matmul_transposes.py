@@ -1,0 +1,62 @@
+"""Transpositions before a MatMul take the form of which ONNX Runtime's MatMul takes one half."""
+
+from __future__ import annotations
+
+import pytest
+from graphs import optimized
+
+HEADS = (
+    "g (float[2, 5, 12] x, float[12] b, float[2, 3, 7, 4] q) => (float[2, 3, 7, 5] y) <int64[4] heads = {0, 0, 3, 4}> "
+    "{ a = Add (x, b) h = Reshape (a, heads) k = Transpose <perm = [0, 2, 3, 1]> (h) y = MatMul (q, k) }"
+)
+
+
+def permutations(model) -> list[list[int]]:
+    return [list(n.attribute[0].ints) for n in model.graph.node if n.op_type == "Transpose"]
+
+
+def test_key_heads_are_written_by_the_fused_kernel() -> None:
+    ops, model, report = optimized(HEADS, target="cuda")
+    assert ops == ["FusedElementwise"]
+    assert "Transpose" in report.fusions[0].operators
+    assert permutations(model) == [[0, 1, 3, 2]]
+
+
+def test_other_users_keep_the_transposition() -> None:
+    graph = HEADS.replace("(float[2, 3, 7, 5] y)", "(float[2, 3, 7, 5] y, float[2, 3, 4, 5] k)")
+    _, model, _ = optimized(graph, target="cuda")
+    assert [0, 2, 3, 1] in permutations(model) or not permutations(model)
+
+
+def test_a_transposition_of_an_input_stays() -> None:
+    graph = (
+        "g (float[2, 5, 3, 4] h, float[2, 3, 7, 4] q) => (float[2, 3, 7, 5] y) "
+        "{ k = Transpose <perm = [0, 2, 3, 1]> (h) y = MatMul (q, k) }"
+    )
+    _, model, _ = optimized(graph, target="cuda")
+    assert permutations(model) == [[0, 2, 3, 1]]
+
+
+@pytest.mark.parametrize("scaling", ["Mul (t, c)", "Mul (c, t)", "Div (t, c)"])
+def test_a_scaling_moves_before_the_swap(scaling: str) -> None:
+    graph = (
+        "g (float[2, 3, 5, 4] x, float[2, 3, 7, 4] q) => (float[2, 3, 7, 5] y) <float c = {0.5}> "
+        f"{{ a = Tanh (x) t = Transpose <perm = [0, 1, 3, 2]> (a) s = {scaling} y = MatMul (q, s) }}"
+    )
+    ops, model, report = optimized(graph, target="cuda")
+    assert ops == ["FusedElementwise"]
+    assert report.fusions[0].operators == ("Tanh", scaling[:3])
+    assert permutations(model) == [[0, 1, 3, 2]]
+
+
+def test_a_quotient_by_the_transposition_stays() -> None:
+    graph = (
+        "g (float[2, 5, 4] x, float[2, 7, 4] q) => (float[2, 7, 5] y) <float c = {0.5}> "
+        "{ t = Transpose <perm = [0, 2, 1]> (x) s = Div (c, t) y = MatMul (q, s) }"
+    )
+    optimized(graph, target="cuda")
+
+
+def test_the_cpu_keeps_its_transpositions() -> None:
+    _, model, _ = optimized(HEADS, target="cpu")
+    assert [0, 1, 3, 2] not in permutations(model)
