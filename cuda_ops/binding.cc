@@ -45,7 +45,7 @@ std::vector<int64_t> resolve_extents(const Kernel& kernel, const std::vector<Sha
       const bool fixed = space.extents[static_cast<size_t>(d)].has_value();
       if (!fixed && (extent == kUnknown || extent == 1)) {
         extent = shown;
-      } else if (shown != 1 && (fixed ? shown < extent : shown != extent)) {  // of a longer one, a part may be read
+      } else if (shown != 1 && shown != s.map[i].extent.value_or(extent)) {  // where a part is read, the map says so
         fail("input " + std::to_string(s.tensor) + " has extent " + std::to_string(shown) + " in dimension " +
              std::to_string(i) + ", where the program has " + extent_text(d, extent));
       }

@@ -9,6 +9,7 @@ from graph_check import check, fused_nodes
 from graphs import feeds_for, fused, optimized, parse
 
 from onnxfuse import optimize
+from onnxfuse.runtime import make_session, run
 
 IF = (
     "g (float[3, 4] x, bool c) => (float[3, 4] y) { a = Exp (x) b = Neg (a) "
@@ -126,6 +127,21 @@ def test_local_function_without_anything_to_fuse_stays() -> None:
     assert found == ["FusedElementwise"]
     assert ("local", "Project") in {(f.domain, f.name) for f in model.functions}
     assert "Project" in [n.op_type for n in model.graph.node]
+
+
+def test_loop_whose_state_outgrows_its_declared_shape() -> None:
+    graph = (
+        "g (float[2, 3] x) => (float[n, 3] y) <int64 trips = {3}> { "
+        "y = Loop <body = b (int64 i, bool go, float[2, 3] v) => (bool more, float[2, 3] w) { "
+        "c = Concat <axis = 0> (v, x) m = Mul (c, c) w = Tanh (m) more = Identity (go) }> (trips, , x) }"
+    )
+    model = parse(graph)  # ONNX's full check refuses it, ONNX Runtime runs it
+    result = optimize(model, target="cpu")
+    assert result.report.fusions
+    feeds = feeds_for(model)
+    expected, got = (run(make_session(m), feeds)[0] for m in (model, result.model))
+    assert expected.shape == (8, 3)
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 def test_local_function_of_another_opset_stays() -> None:

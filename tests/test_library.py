@@ -110,7 +110,7 @@ def test_several_outputs_and_rows() -> None:
 def test_maps_slice_reverse_transpose_and_concatenate() -> None:
     x = np.arange(40, dtype=np.float32).reshape(4, 10)
     program = (
-        "onnxfuse 1\nspace d0=4 d1=3\n%0 = input 0 f32 [d0, 2*d1+3]\n%1 = input 0 f32 [-1*d0+3, d1]\n"
+        "onnxfuse 1\nspace d0=4 d1=3\n%0 = input 0 f32 [d0, 2*d1+3]\n%1 = input 0 f32 [-1*d0+3, d1:10]\n"
         "output 0 f32 [d1, d0:8] %0\noutput 0 f32 [d1, d0+4:8] %1\n"
     )
     expected = np.concatenate([x[:, 3:9:2].T, x[::-1, :3].T], axis=1)
@@ -153,6 +153,15 @@ def test_extents_that_disagree() -> None:
     program += "output 0 f32 [d0] %2\n"
     with pytest.raises(Exception, match="input 1 has extent 3 in dimension 0, where the program has d0=4"):
         run(program, np.zeros(4, np.float32), np.zeros(3, np.float32))
+
+
+@pytest.mark.parametrize(("map_", "right", "wrong"), [("d0", 4, 6), ("d0", 4, 3), ("d0:6", 6, 8), ("d0:6", 6, 4)])
+def test_an_extent_other_than_the_programs_is_an_error(map_: str, right: int, wrong: int) -> None:
+    """A longer tensor is cut only where the map says so: a model may declare an extent that it does not have."""
+    program = f"onnxfuse 1\nspace d0=4\n%0 = input 0 f32 [{map_}]\n%1 = exp f32 %0\noutput 0 f32 [d0] %1\n"
+    assert run(program, np.zeros(right, np.float32))[0].shape == (4,)
+    with pytest.raises(Exception, match=f"input 0 has extent {wrong} in dimension 0, where the program has d0=4"):
+        run(program, np.zeros(wrong, np.float32))
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0), (0, 0)])

@@ -37,12 +37,43 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     skeleton.functions.extend(f for f in model.functions if not f.overload)
     known_domains = {"", "ai.onnx", "ai.onnx.ml"} | {f.domain for f in skeleton.functions}
     _copy_graph(model.graph, skeleton.graph, known_domains)
+    inferred = _inferred(skeleton)
+    return _inferred(skeleton) if _forget_growth(skeleton.graph, inferred.graph) else inferred
+
+
+def _inferred(skeleton: onnx.ModelProto) -> onnx.ModelProto:
     for data_prop in (True, False):
         try:
             return onnx.shape_inference.infer_shapes(skeleton, data_prop=data_prop)
         except Exception:
             continue
     return skeleton
+
+
+def _forget_growth(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
+    """Takes from what Loops carry the declared extents that their bodies do not give back; whether there are any.
+
+    ONNX Runtime runs a Loop whose state changes its shape, whatever the body declares.
+    """
+    changed = False
+    for node, known in zip(graph.node, inferred.node, strict=True):
+        for attribute, after in zip(node.attribute, known.attribute, strict=True):
+            if attribute.type != onnx.AttributeProto.GRAPH:
+                continue
+            changed |= _forget_growth(attribute.g, after.g)
+            if node.op_type != "Loop":
+                continue
+            for state, result in zip(attribute.g.input[2:], after.g.output[1:], strict=False):
+                declared, found = (v.type.tensor_type.shape.dim for v in (state, result))
+                if len(declared) != len(found):
+                    changed |= state.type.tensor_type.HasField("shape")
+                    state.type.tensor_type.ClearField("shape")
+                    continue
+                for dim, other in zip(declared, found, strict=True):
+                    if dim.HasField("dim_value") and dim.dim_value != other.dim_value:
+                        dim.Clear()
+                        changed = True
+    return changed
 
 
 # Operators that ONNX's inference does not know, whose outputs are like their first input.
