@@ -237,6 +237,7 @@ class Compiler {
     if (address >= 0) return address;
     const Store& s = analysis_.stores()[static_cast<size_t>(index)];
     address = memory_.address(*s.access, Address::Base::output, s.output->tensor, type_size(s.actual));
+    plan_.addresses[static_cast<size_t>(address)].dense = s.contiguous && s.form == kFull;
     return address;
   }
 

@@ -147,7 +147,27 @@ void Task::run_item(int64_t block) {
     block_ = block;
     loop_.nonzero = 0;
   }
-  execute(plan_.item_code.back());
+  if (layout_.schedule == Schedule::whole && block + 1 < layout_.blocks)
+    execute_last(plan_.item_code.back());
+  else
+    execute(plan_.item_code.back());
+}
+
+// Asks for the cache lines that the next item will write, a few at each instruction: a row's stores come all at once,
+// at its end, and would wait for them.
+void Task::execute_last(const Code& code) {
+  constexpr size_t line = 64;
+  for (size_t i = 0; i < code.size(); ++i) {
+    for (size_t j = 0; j < plan_.addresses.size(); ++j) {
+      const Address& a = plan_.addresses[j];
+      if (!a.dense) continue;
+      const size_t lines = static_cast<size_t>(a.block) / line;
+      const char* next = item_address_[j] + a.block;
+      for (size_t l = lines * i / code.size(); l < lines * (i + 1) / code.size(); ++l)
+        __builtin_prefetch(next + l * line, 1, 2);
+    }
+    execute(code[i]);
+  }
 }
 
 // Puts the pass's addresses at a block of the loop's point.
@@ -180,38 +200,40 @@ void Task::run_tiles(size_t number, int64_t first, int64_t last) {
 }
 
 void Task::execute(const Code& code) {
-  for (const Instruction& i : code) {
-    if (i.guarded &&
-        ((i.guard_grid & grid_.nonzero) != 0 || (i.guard_loop & loop_.nonzero) != 0 || (i.guard_block && block_ != 0)))
-      continue;
-    switch (i.count) {
-      case Instruction::Count::one:
-        call(i, 1);
-        break;
-      case Instruction::Count::rows:
-        call(i, static_cast<size_t>(rows_));
-        break;
-      case Instruction::Count::inner:
-        call(i, static_cast<size_t>(layout_.inner));
-        break;
-      case Instruction::Count::tile:
-        call(i, static_cast<size_t>(rows_ * layout_.inner));
-        break;
-      case Instruction::Count::capacity:
-        call(i, layout_.capacity());
-        break;
-      case Instruction::Count::steps:
-        call_in_steps(i);
-        break;
-      case Instruction::Count::pattern: {
-        const CopyPattern& p = plan_.patterns[i.pattern];
-        copy_dims(reg_[i.out], reg_[i.a], p.dims.data(), p.dims.size(), p.per_block ? rows_ : 1, p.size);
-        break;
-      }
-      case Instruction::Count::pipeline:
-        run_pipeline(plan_.pipelines[i.pattern]);
-        break;
+  for (const Instruction& i : code) execute(i);
+}
+
+void Task::execute(const Instruction& i) {
+  if (i.guarded &&
+      ((i.guard_grid & grid_.nonzero) != 0 || (i.guard_loop & loop_.nonzero) != 0 || (i.guard_block && block_ != 0)))
+    return;
+  switch (i.count) {
+    case Instruction::Count::one:
+      call(i, 1);
+      break;
+    case Instruction::Count::rows:
+      call(i, static_cast<size_t>(rows_));
+      break;
+    case Instruction::Count::inner:
+      call(i, static_cast<size_t>(layout_.inner));
+      break;
+    case Instruction::Count::tile:
+      call(i, static_cast<size_t>(rows_ * layout_.inner));
+      break;
+    case Instruction::Count::capacity:
+      call(i, layout_.capacity());
+      break;
+    case Instruction::Count::steps:
+      call_in_steps(i);
+      break;
+    case Instruction::Count::pattern: {
+      const CopyPattern& p = plan_.patterns[i.pattern];
+      copy_dims(reg_[i.out], reg_[i.a], p.dims.data(), p.dims.size(), p.per_block ? rows_ : 1, p.size);
+      break;
     }
+    case Instruction::Count::pipeline:
+      run_pipeline(plan_.pipelines[i.pattern]);
+      break;
   }
 }
 

@@ -37,6 +37,8 @@ class Task {
   void move_to_tile(const Pass& pass, int64_t block);
   void run_item(int64_t block);
   void execute(const Code& code);
+  void execute_last(const Code& code);
+  void execute(const Instruction& i);
   void call(const Instruction& i, size_t n) { i.fn(reg_[i.out], reg_[i.a], reg_[i.b], reg_[i.c], n); }
   void call_in_steps(const Instruction& i);
   void run_pipeline(const Pipeline& p);
