@@ -97,6 +97,11 @@ template <class P, class T>
 static TileFn pick_scalars(unsigned scalars) {
   if constexpr (is_same<T, float> && is_same<P, P_sin>) return scalars ? nullptr : trig_loop<small_sin, of_sin>;
   if constexpr (is_same<T, float> && is_same<P, P_cos>) return scalars ? nullptr : trig_loop<small_cos, of_cos>;
+#if defined(ONNXFUSE_VECTOR_FUNCTIONS)
+  if constexpr (is_same<T, float> && is_same<P, P_exp>) return scalars ? nullptr : vector_loop<vector_exp>;
+  if constexpr (is_same<T, float> && is_same<P, P_sigmoid>) return scalars ? nullptr : vector_loop<vector_sigmoid>;
+  if constexpr (is_same<T, float> && is_same<P, P_erf>) return scalars ? nullptr : vector_loop<vector_erf>;
+#endif
   if (scalars == 0) return element_loop<P, T, 0>;
   if constexpr (has_scalar_loops<T> && P::arity == 2) {
     if (scalars == 1) return element_loop<P, T, 1>;
@@ -163,8 +168,20 @@ static void exp_of_difference_loop(void* out, const void* a, const void* b, cons
   auto* pa = static_cast<const float*>(a);
   auto* pb = static_cast<const float*>(b);
   [[maybe_unused]] const float b0 = scalars & 2 ? *pb : 0;
+#if defined(ONNXFUSE_VECTOR_FUNCTIONS)
+  size_t i = 0;
+  for (; i + kVector <= n; i += kVector)
+    store_vector(po + i, exp_of_difference(load_vector(pa + i), scalars & 2 ? splat(b0) : load_vector(pb + i)));
+  if (i == n) return;
+  Vector va = {}, vb = splat(b0);
+  __builtin_memcpy(&va, pa + i, (n - i) * sizeof(float));
+  if (!(scalars & 2)) __builtin_memcpy(&vb, pb + i, (n - i) * sizeof(float));
+  va = exp_of_difference(va, vb);
+  __builtin_memcpy(po + i, &va, (n - i) * sizeof(float));
+#else
   ONNXFUSE_VECTORIZE
   for (size_t i = 0; i < n; ++i) po[i] = of_exp(pa[i] - (scalars & 2 ? b0 : pb[i]));
+#endif
 }
 
 static TileFn find_exp_of_difference(unsigned scalars) {

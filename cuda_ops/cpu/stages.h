@@ -3,22 +3,8 @@
 // inside its namespace, after element_loops.h.
 #pragma once
 
-#if defined(__AVX512F__)
-#define ONNXFUSE_LIST(x) x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x
-#elif defined(__AVX2__)
-#define ONNXFUSE_LIST(x) x, x, x, x, x, x, x, x
-#else
-#define ONNXFUSE_LIST(x) x, x, x, x
-#endif
-
 static constexpr size_t kVectors = 8;  // as many as calls pass in registers
-static constexpr size_t kVector = sizeof((const float[]){ONNXFUSE_LIST(0)}) / sizeof(float);
 static constexpr size_t kBlock = kVectors * kVector;
-
-typedef float Vector __attribute__((vector_size(kVector * sizeof(float))));
-
-static inline Vector splat(float x) { return Vector{ONNXFUSE_LIST(x)}; }
-#undef ONNXFUSE_LIST
 
 struct Block {
   Vector v[kVectors];
@@ -42,13 +28,6 @@ static inline Stage stage_of(const Step* step) { return reinterpret_cast<Stage>(
 static void last_stage(ONNXFUSE_STAGE_PARAMETERS) {
   (void)step, (void)at, (void)v0, (void)v1, (void)v2, (void)v3, (void)v4, (void)v5, (void)v6, (void)v7;
 }
-
-static inline Vector load_vector(const float* p) {
-  Vector v;
-  __builtin_memcpy(&v, p, sizeof v);
-  return v;
-}
-static inline void store_vector(float* p, Vector v) { __builtin_memcpy(p, &v, sizeof v); }
 
 // Where an operand comes from: the block, a tensor or tile, one element.
 template <Source source>
@@ -108,6 +87,7 @@ static void function_stage(ONNXFUSE_STAGE_PARAMETERS) {
   ONNXFUSE_NEXT(b);
 }
 
+#if !defined(ONNXFUSE_VECTOR_FUNCTIONS)
 template <Source a, Source b_>
 static void exp_of_difference_stage(ONNXFUSE_STAGE_PARAMETERS) {
   Block b = ONNXFUSE_BLOCK;
@@ -115,6 +95,7 @@ static void exp_of_difference_stage(ONNXFUSE_STAGE_PARAMETERS) {
   map_block<of_exp>(b);
   ONNXFUSE_NEXT(b);
 }
+#endif
 
 static void store_stage(ONNXFUSE_STAGE_PARAMETERS) {
   const Block b = ONNXFUSE_BLOCK;
@@ -154,25 +135,6 @@ struct V_mul {
 struct V_div {
   static inline Vector value(Vector a, Vector b) { return a / b; }
 };
-// The greater of a and b; b where they are equal or one is NaN.
-static inline Vector greater(Vector a, Vector b) {
-#if defined(__AVX512F__)
-  return _mm512_maskz_max_ps(0xffff, a, b);
-#elif defined(__AVX2__)
-  return _mm256_max_ps(a, b);
-#else
-  return a > b ? a : b;
-#endif
-}
-static inline Vector less(Vector a, Vector b) {
-#if defined(__AVX512F__)
-  return _mm512_maskz_min_ps(0xffff, a, b);
-#elif defined(__AVX2__)
-  return _mm256_min_ps(a, b);
-#else
-  return a < b ? a : b;
-#endif
-}
 struct V_max {
   static inline Vector value(Vector a, Vector b) { return a != a ? a : greater(a, b); }
 };
@@ -191,6 +153,16 @@ struct V_identity {
 struct V_reciprocal {
   static inline Vector value(Vector a) { return splat(1) / a; }
 };
+
+#if defined(ONNXFUSE_VECTOR_FUNCTIONS)
+template <Vector (*f)(Vector)>
+struct V_function {
+  static inline Vector value(Vector a) { return f(a); }
+};
+struct V_exp_of_difference {
+  static inline Vector value(Vector a, Vector b) { return exp_of_difference(a, b); }
+};
+#endif
 
 static constexpr Source kBlockSource = Source::block, kMemory = Source::memory, kElement = Source::element;
 
@@ -244,6 +216,9 @@ static Stage pick_multiply_add(const Source* sources) {
                                     : nullptr;
 }
 
+#if defined(ONNXFUSE_VECTOR_FUNCTIONS)
+static Stage pick_exp_of_difference(const Source* sources) { return pick_binary<V_exp_of_difference>(sources); }
+#else
 template <Source a>
 static Stage pick_exp_second(Source b) {
   ONNXFUSE_BY_SOURCE(b, (exp_of_difference_stage<a, S>))
@@ -251,6 +226,7 @@ static Stage pick_exp_second(Source b) {
 static Stage pick_exp_of_difference(const Source* sources) {
   ONNXFUSE_BY_SOURCE(sources[0], (pick_exp_second<S>(sources[1])))
 }
+#endif
 
 static Stage pick_stage_of_primitive(Op op, const Source* sources) {
   switch (op) {
@@ -277,16 +253,25 @@ static Stage pick_stage_of_primitive(Op op, const Source* sources) {
     return pick_function<value_of<P_##name>>(sources[0]);
       ONNXFUSE_FUNCTION(abs)
       ONNXFUSE_FUNCTION(sqrt)
-      ONNXFUSE_FUNCTION(exp)
       ONNXFUSE_FUNCTION(expm1)
       ONNXFUSE_FUNCTION(log)
       ONNXFUSE_FUNCTION(log1p)
       ONNXFUSE_FUNCTION(tanh)
-      ONNXFUSE_FUNCTION(sigmoid)
       ONNXFUSE_FUNCTION(softplus)
-      ONNXFUSE_FUNCTION(erf)
       ONNXFUSE_FUNCTION(round_f16)
       ONNXFUSE_FUNCTION(round_bf16)
+#if defined(ONNXFUSE_VECTOR_FUNCTIONS)
+    case Op::op_exp:
+      return pick_unary<V_function<vector_exp>>(sources[0]);
+    case Op::op_sigmoid:
+      return pick_unary<V_function<vector_sigmoid>>(sources[0]);
+    case Op::op_erf:
+      return pick_unary<V_function<vector_erf>>(sources[0]);
+#else
+      ONNXFUSE_FUNCTION(exp)
+      ONNXFUSE_FUNCTION(sigmoid)
+      ONNXFUSE_FUNCTION(erf)
+#endif
 #undef ONNXFUSE_FUNCTION
     default:
       return nullptr;

@@ -22,6 +22,7 @@ namespace {
 // clang-format off
 #include "math.h"
 #include "half.h"
+#include "vectors.h"
 #include "scalar_ops.h"
 #include "element_loops.h"
 #include "reduction_loops.h"
