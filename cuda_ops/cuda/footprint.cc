@@ -107,8 +107,13 @@ Footprint footprint(const Kernel& kernel, const Plan& plan, const Stages& stages
     }
     result.held = std::max(result.held, live);
   }
-  // The compiler may convert the elements of a row ahead of their use (64 bf16 of a thread: spills).
-  if (lanes_reduced) result.held = std::max(result.held, lanes);
+  // The compiler may convert the elements of a row ahead of their use (64 bf16 of a thread: spills), and small integers
+  // always.
+  bool widens = lanes_reduced;
+  for (const PlanAccess& access : plan.inputs) {
+    widens = widens || (access.used && type_size(access.storage) < 4 && !is_16bit_float(access.storage));
+  }
+  if (widens) result.held = std::max(result.held, lanes);
   for (int i = 0; i < count; ++i) {
     if (kernel.statements[i].op == Op::input && stages.first_pass[i] == stages.passes &&
         !varies(plan.inputs[i].parallel)) {

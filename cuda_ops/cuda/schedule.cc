@@ -148,7 +148,9 @@ Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& sta
   schedule.group = schedule.threads / across;
   schedule.slots = static_cast<int>(std::min<int64_t>(ceil_div(n, schedule.group), 1 << 20));
   schedule.resident = plan.reduced_points > 0 && fits(across, schedule.group);
-  if (schedule.threads <= 512 && schedule.threads >= 256) schedule.blocks = schedule.threads == 256 ? 3 : 2;
+  // The sums of all lanes need registers too: 512 threads with 64 each hold half of what they may elsewhere.
+  if (schedule.threads == 256) schedule.blocks = 3;
+  if (schedule.threads == 512 && held_by(schedule.group) <= kHeldRegisters / 2) schedule.blocks = 2;
   const int64_t blocks = ceil_div(columns, across);
   const bool few = blocks * 2 < device.multiprocessors && n >= 4096;
   if (schedule.resident && !few) return schedule;
