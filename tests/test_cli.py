@@ -198,9 +198,9 @@ def test_help_has_what_a_reader_needs(name):
 # Bad input: exit code 2, one line on stderr, no traceback, no file
 
 
-def edited_program():
+def edited_program(operation="rleu"):
     """A fused model whose program somebody edited."""
-    program = "onnxfuse 1\nspace d0\n%0 = input 0 f32 [d0]\n%1 = rleu f32 %0\noutput 0 f32 [d0] %1\n"
+    program = f"onnxfuse 1\nspace d0\n%0 = input 0 f32 [d0]\n%1 = {operation} f32 %0\noutput 0 f32 [d0] %1\n"
     node = helper.make_node("FusedElementwise", ["x"], ["y"], "edited", domain="onnxfuse", program=program)
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xy"]
     graph = helper.make_graph([node], "g", values[:1], values[1:])
@@ -243,6 +243,10 @@ def bad(folder):
     Path("binary.onnx").write_bytes(Path("model.onnx").read_bytes().replace(b"three", b"\xff\xfe\xffee"))
     os.mkfifo("pipe")
     np.savez("inputs.npz", nix=np.zeros(3))
+    np.save("array.npy", np.zeros(3))
+    extra = edited_program("relu")
+    extra.graph.node[0].input.append("x")
+    onnx.save(extra, "extra.onnx")
     return folder
 
 
@@ -262,6 +266,7 @@ BAD = {
     "an unknown skip": (["optimize", "model.onnx", "out.onnx", "--skip", "nix"], "layer_norm"),
     "an unknown only": (["optimize", "model.onnx", "out.onnx", "--only", "nix"], "layer_norm"),
     "an edited program": (["optimize", "edited.onnx", "out.onnx"], "line 4"),
+    "a program for another node": (["optimize", "extra.onnx", "out.onnx"], "its program has 1 inputs, the node 2"),
     "an edited program to validate": (["validate", "edited.onnx", "edited.onnx"], "'edited': line 4"),
     "an edited program to restore": (["restore", "edited.onnx", "out.onnx"], "line 4"),
     "no model to restore": (["restore", "text.onnx", "out.onnx"], "text.onnx"),
@@ -274,6 +279,7 @@ BAD = {
     "a dim that is no number": (["validate", "model.onnx", "model.onnx", "--dim", "n=-1"], "--dim takes NAME=N"),
     "a dim that is not there": (["validate", "model.onnx", "model.onnx", "--dim", "m=4"], "no free dimension 'm'"),
     "an npz for another model": (["validate", "model.onnx", "model.onnx", "--inputs", "inputs.npz"], "'nix'"),
+    "an array without a name": (["validate", "model.onnx", "model.onnx", "--inputs", "array.npy"], "without a name"),
     "no npz": (["validate", "model.onnx", "model.onnx", "--inputs", "model.onnx"], "not an .npz file"),
 }
 

@@ -17,7 +17,8 @@ DOMAIN = "onnxfuse"
 def refresh_functions(editor: ModelEditor, opset: int, fallback: bool) -> None:
     """Makes the domain's functions those that the model's fused nodes need: missing and stale ones are written anew.
 
-    Without `fallback` none is added. Raises ProgramError naming a node whose program is not valid.
+    Without `fallback` none is added. Raises ProgramError naming a node whose program is not valid, or not one for
+    its inputs and outputs.
     """
     wanted: dict[tuple[str, str], onnx.FunctionProto] = {}
     for scope in editor.scopes:
@@ -27,8 +28,14 @@ def refresh_functions(editor: ModelEditor, opset: int, fallback: bool) -> None:
             text = node.attrs.get("program")
             try:
                 if not isinstance(text, str):
-                    raise ProgramError("it has no program attribute")
+                    raise ProgramError("it has no program attribute that is UTF-8 text")
                 program = Program.parse(text)
+                for kind, given, expected in (
+                    ("inputs", node.inputs, program.inputs),
+                    ("outputs", node.outputs, program.outputs),
+                ):
+                    if len(given) != len(expected):
+                        raise ProgramError(f"its program has {len(expected)} {kind}, the node {len(given)}")
             except ProgramError as error:
                 raise ProgramError(f"node {label(node)}: {error}") from None
             if fallback:

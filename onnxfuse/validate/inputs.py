@@ -84,9 +84,10 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         OnnxfuseError: it cannot be read, or is no .npz of plain arrays.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if isinstance(file, np.ndarray):
-                raise OnnxfuseError(f"{os.fspath(path)} holds one array without a name; an .npz has names")
+        file = np.load(path, allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            raise OnnxfuseError(f"{os.fspath(path)} holds one array without a name; an .npz has names")
+        with file:
             return {name: file[name] for name in file.files}
     except OSError as error:
         raise OnnxfuseError(f"cannot read {os.fspath(path)}: {error.strerror or error}") from error
