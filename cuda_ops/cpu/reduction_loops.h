@@ -11,6 +11,10 @@ struct Sum {
   static inline T join(T a, T b) {
     return static_cast<T>(a + b);
   }
+  template <class V>
+  static inline V join_vectors(V a, V b) {
+    return a + b;
+  }
 };
 
 struct Product {
@@ -45,6 +49,11 @@ struct Maximum {
   static inline T join(T a, T b) {
     return of_max(a, b);
   }
+  template <class V>
+  static inline V join_vectors(V a, V b) {
+    const V m = a > b ? a : b;
+    return a != a ? a : m;
+  }
 };
 
 struct Minimum {
@@ -61,6 +70,11 @@ struct Minimum {
   template <class T>
   static inline T join(T a, T b) {
     return of_min(a, b);
+  }
+  template <class V>
+  static inline V join_vectors(V a, V b) {
+    const V m = a < b ? a : b;
+    return a != a ? a : m;
   }
 };
 
@@ -107,19 +121,62 @@ static inline A fold(size_t n, const Get& get) {
   return load<A>(running);
 }
 
-// The sum of get(i), each a float: in float for short blocks, whose sums are added in double; again in double where a
-// block overflows.
-template <class Get>
-static inline double sum_floats(size_t n, const Get& get) {
+// The floats of a row, and the products of two rows; rest fills up with a value.
+struct Floats {
+  const float* a;
+  inline float at(size_t i) const { return a[i]; }
+  inline Vector vector(size_t i) const { return load_vector(a + i); }
+  inline Vector rest(size_t i, size_t n, float filling) const {
+    Vector v = splat(filling);
+    __builtin_memcpy(&v, a + i, n * sizeof(float));
+    return v;
+  }
+};
+
+struct Products {
+  Floats a, b;
+  inline float at(size_t i) const { return a.at(i) * b.at(i); }
+  inline Vector vector(size_t i) const { return a.vector(i) * b.vector(i); }
+  inline Vector rest(size_t i, size_t n, float) const { return a.rest(i, n, 0) * b.rest(i, n, 0); }
+};
+
+typedef float Quad __attribute__((vector_size(16)));
+
+template <class R>
+static inline float fold_vector(Vector v) {
+  Quad q[kVector / 4];
+  __builtin_memcpy(q, &v, sizeof v);
+  for (size_t n = kVector / 8; n > 0; n /= 2)
+    for (size_t j = 0; j < n; ++j) q[j] = R::join_vectors(q[j], q[j + n]);
+  return R::join(R::join(q[0][0], q[0][2]), R::join(q[0][1], q[0][3]));
+}
+
+// Joins the row's elements first to last in an order that depends on their number only.
+template <class R, class Row>
+static inline float fold_floats(const Row& row, size_t first, size_t last) {
+  constexpr size_t running = 4;
+  const float identity = R::template identity<float>();
+  Vector v[running];
+  for (size_t j = 0; j < running; ++j) v[j] = splat(identity);
+  size_t i = first;
+  for (; i + running * kVector <= last; i += running * kVector)
+    for (size_t j = 0; j < running; ++j) v[j] = R::join_vectors(v[j], row.vector(i + j * kVector));
+  for (; i + kVector <= last; i += kVector) v[0] = R::join_vectors(v[0], row.vector(i));
+  if (i < last) v[1] = R::join_vectors(v[1], row.rest(i, last - i, identity));
+  return fold_vector<R>(R::join_vectors(R::join_vectors(v[0], v[2]), R::join_vectors(v[1], v[3])));
+}
+
+// In float for short blocks, whose sums are added in double; again in double where a block overflows.
+template <class Row>
+static inline double sum_floats(const Row& row, size_t n) {
   constexpr size_t block = 1024;
   double sum = 0;
   for (size_t first = 0; first < n; first += block) {
-    const size_t size = n - first < block ? n - first : block;
-    const auto get_here = [&](size_t i) { return get(first + i); };
-    const double s = fold<Sum, float>(size, get_here);
+    const size_t last = n - first < block ? n : first + block;
+    const double s = fold_floats<Sum>(row, first, last);
     sum += __builtin_fabs(s) < 3e38
                ? s
-               : fold<Sum, double>(size, [&](size_t i) { return static_cast<double>(get_here(i)); });
+               : fold<Sum, double>(last - first, [&](size_t i) { return static_cast<double>(row.at(first + i)); });
   }
   return sum;
 }
@@ -129,15 +186,15 @@ static inline Accumulator<R, T> fold_row(const void* a, size_t n) {
   using A = Accumulator<R, T>;
   auto* pa = static_cast<const Stored<T>*>(a);
   if constexpr (is_same<R, Sum> && is_same<T, float>)
-    return sum_floats(n, [=](size_t i) { return pa[i]; });
+    return sum_floats(Floats{pa}, n);
+  else if constexpr (!R::widens && is_same<T, float>)
+    return fold_floats<R>(Floats{pa}, 0, n);
   else
     return fold<R, A>(n, [=](size_t i) { return static_cast<A>(load<T>(pa + i)); });
 }
 
 static inline double fold_products(const void* a, const void* b, size_t n) {
-  auto* pa = static_cast<const float*>(a);
-  auto* pb = static_cast<const float*>(b);
-  return sum_floats(n, [=](size_t i) { return pa[i] * pb[i]; });
+  return sum_floats(Products{{static_cast<const float*>(a)}, {static_cast<const float*>(b)}}, n);
 }
 
 template <class R, class T>
