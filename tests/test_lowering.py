@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from graph_check import check, fused_nodes
+from graphs import optimized
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse.rewrites.lowering import LOWERINGS, NEWEST_OPSET
@@ -149,6 +150,16 @@ def test_reductions(op: str) -> None:
             done, reason = fuses(model, [array])
             # A kernel reduces axes that lie together.
             assert done or (reason and (type_ != F or axes == [-1, 0] or opset == 7)), (op, opset, type_, axes, reason)
+
+
+def test_a_reduction_that_reduces_nothing_is_left() -> None:
+    graph = (
+        "g (float[3, 4] x) => (float[3, 4] y) <int64[0] axes = {}> { a = Exp (x) "
+        "s = ReduceSum <noop_with_empty_axes = 1> (a, axes) b = Neg (s) y = Tanh (b) }"
+    )
+    _, model, report = optimized(graph, opset=18)
+    assert "ReduceSum" in [node.op_type for node in model.graph.node]
+    assert any("reduces nothing" in refusal.reason for refusal in report.refusals)
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1, 2])
