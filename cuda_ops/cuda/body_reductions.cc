@@ -20,8 +20,12 @@ bool is_unsigned(Type type) { return type == Type::u8 || type == Type::u16 || ty
 
 }  // namespace
 
-// Integers wrap in their own type.
-std::string BodyWriter::accumulator_type(int reduction) const { return cuda_type(statement(reduction).type); }
+// Sums and products of integers wrap in their own type; the sum behind a mean must not.
+std::string BodyWriter::accumulator_type(int reduction) const {
+  const Statement& s = statement(reduction);
+  if (is_mean(s.op) && !is_float(s.type)) return is_unsigned(s.type) ? "u64" : "i64";
+  return cuda_type(s.type);
+}
 
 // Long reductions of floats are gathered in doubles.
 std::string BodyWriter::total_type(int reduction) const {
@@ -145,7 +149,9 @@ size_t BodyWriter::widest_total() const {
   size_t widest = 4;
   for (const std::vector<int>& pass : stages_.reductions) {
     for (const int i : pass) {
-      widest = std::max(widest, total_type(i) == "f64" ? size_t{8} : type_size(statement(i).type));
+      const std::string type = total_type(i);
+      const bool wide = type == "f64" || type == "i64" || type == "u64";
+      widest = std::max(widest, wide ? size_t{8} : type_size(statement(i).type));
     }
   }
   return widest;

@@ -125,8 +125,10 @@ Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& sta
   const int64_t n = std::max<int64_t>(plan.reduced_points, 1);
   const auto held_by = [&](int group) { return ceil_div(n, group) * footprint.held; };
   size_t widest = 4;
-  for (const Statement& s : kernel.statements)
-    widest = is_reduction(s.op) ? std::max(widest, type_size(s.type)) : widest;
+  for (const Statement& s : kernel.statements) {
+    const bool sums_wide = s.op == Op::op_reduce_mean && !is_float(s.type);
+    if (is_reduction(s.op)) widest = std::max(widest, sums_wide ? size_t{8} : type_size(s.type));
+  }
   const auto shared_bytes = [&](int across, int group, size_t size) {
     const int rows = across < kWarp ? group * across / kWarp : group;  // what is left after combining in warps
     return static_cast<int64_t>(size) * (rows + 1) * across * lanes;
