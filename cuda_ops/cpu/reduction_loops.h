@@ -151,10 +151,12 @@ static inline float fold_vector(Vector v) {
   return R::join(R::join(q[0][0], q[0][2]), R::join(q[0][1], q[0][3]));
 }
 
+static constexpr size_t kRunning = 4;  // vectors
+
 // Joins the row's elements first to last in an order that depends on their number only.
 template <class R, class Row>
 static inline float fold_floats(const Row& row, size_t first, size_t last) {
-  constexpr size_t running = 4;
+  constexpr size_t running = kRunning;
   const float identity = R::template identity<float>();
   Vector v[running];
   for (size_t j = 0; j < running; ++j) v[j] = splat(identity);
@@ -169,7 +171,7 @@ static inline float fold_floats(const Row& row, size_t first, size_t last) {
 // In float for short blocks, whose sums are added in double; again in double where a block overflows.
 template <class Row>
 static inline double sum_floats(const Row& row, size_t n) {
-  constexpr size_t block = 1024;
+  constexpr size_t block = 16 * kRunning * kVector;  // so each running sum is of 16 numbers
   double sum = 0;
   for (size_t first = 0; first < n; first += block) {
     const size_t last = n - first < block ? n : first + block;
