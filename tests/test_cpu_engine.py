@@ -383,3 +383,43 @@ def test_random_programs(program: Program, seed: int) -> None:
     inputs = arrays_for(program, np.random.default_rng(seed), broadcast=0.2)
     if inputs is not None:
         check(program.text(), *inputs, limit=64, floor=1e-5, as_typed=True)
+
+
+@pytest.mark.parametrize("type_", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("n", [1, 31, 32, 127, 128, 129, 300, 1024, 1100, 5000])  # around the blocks of pipelines
+def test_chains_that_read_a_value_again(n: int, type_: str) -> None:
+    text = f"""onnxfuse 1
+space d0 d1
+%0 = input 0 {type_} [d0, d1]
+%1 = input 1 {type_} [d1]
+%2 = add f32 %0 %1
+%3 = relu f32 %2
+%4 = sub f32 %1 %3
+%5 = sigmoid f32 %4
+%6 = mul f32 %2 %5
+%7 = input 2 {type_} [d0, 0]
+%8 = max f32 %7 %6
+%9 = div f32 %8 %3
+output 0 {type_} [d0, d1] %6
+output 1 f32 [d0, d1] %8
+output 2 {type_} [d0, d1] %9
+"""
+    dtype = {"f32": np.dtype("float32"), "f16": np.dtype("float16"), "bf16": np.dtype(ml_dtypes.bfloat16)}[type_]
+    x, y, z = (a.astype(dtype) for a in (normal(3, n), normal(n), normal(3, 1)))
+    check(text, x, y, z, limit=12, floor=1e-6)
+
+
+@pytest.mark.parametrize("divisor", ["8.0", "-0.5", "1.2676506e+30", "1.7014118e+38", "3.0", "0.0"])
+def test_division_by_a_constant_rounds_once(divisor: str) -> None:
+    x = np.concatenate([normal(300), normal(300) * 1e-38, [0.0, -0.0, np.inf, -np.inf, np.nan, 3e38, 1e-45]])
+    x = x.astype(np.float32)
+    text = (
+        f"onnxfuse 1\nspace d0\n%0 = input 0 f32 [d0]\n%1 = const f32 {divisor}\n"
+        "%2 = div f32 %0 %1\noutput 0 f32 [d0] %2\n"
+    )
+    with np.errstate(all="ignore"):
+        expected = x / np.float32(divisor)
+    actual = run(text, x)[0]
+    np.testing.assert_array_equal(actual, expected)
+    numbers = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(actual[numbers]), np.signbit(expected[numbers]))

@@ -27,6 +27,7 @@ namespace {
 #include "element_loops.h"
 #include "reduction_loops.h"
 #include "stages.h"
+#include "stage_table.h"
 // clang-format on
 
 }  // namespace

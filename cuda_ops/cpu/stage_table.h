@@ -1,0 +1,156 @@
+// Which stage a step of a pipeline takes, for the sources of its operands. Included once for each instruction set,
+// inside its namespace, after stages.h.
+#pragma once
+
+static constexpr Source kBlockSource = Source::block, kMemory = Source::memory, kElement = Source::element;
+
+template <class F>
+static Stage pick_unary(Source a) {
+  return a == kBlockSource ? unary_stage<F, kBlockSource> : a == kMemory ? unary_stage<F, kMemory> : nullptr;
+}
+
+template <float (*f)(float)>
+static Stage pick_function(Source a) {
+  return a == kBlockSource ? function_stage<f, kBlockSource> : a == kMemory ? function_stage<f, kMemory> : nullptr;
+}
+
+// Calls pick with a's source as a template argument.
+#define ONNXFUSE_BY_SOURCE(source, ...)     \
+  switch (source) {                         \
+    case Source::block: {                   \
+      constexpr Source S = Source::block;   \
+      return __VA_ARGS__;                   \
+    }                                       \
+    case Source::memory: {                  \
+      constexpr Source S = Source::memory;  \
+      return __VA_ARGS__;                   \
+    }                                       \
+    default: {                              \
+      constexpr Source S = Source::element; \
+      return __VA_ARGS__;                   \
+    }                                       \
+  }
+
+template <class F, Source a>
+static Stage pick_second(Source b) {
+  ONNXFUSE_BY_SOURCE(b, (binary_stage<F, a, S>))
+}
+template <class F>
+static Stage pick_binary(const Source* sources) {
+  ONNXFUSE_BY_SOURCE(sources[0], (pick_second<F, S>(sources[1])))
+}
+
+template <Source a, Source b>
+static Stage pick_multiply_add_third(Source c) {
+  ONNXFUSE_BY_SOURCE(c, (multiply_add_stage<a, b, S>))
+}
+template <Source a>
+static Stage pick_multiply_add_second(const Source* sources) {
+  ONNXFUSE_BY_SOURCE(sources[1], (pick_multiply_add_third<a, S>(sources[2])))
+}
+static Stage pick_multiply_add(const Source* sources) {
+  return sources[0] == kBlockSource ? pick_multiply_add_second<kBlockSource>(sources)
+         : sources[0] == kMemory    ? pick_multiply_add_second<kMemory>(sources)
+                                    : nullptr;
+}
+
+#if defined(ONNXFUSE_VECTOR_FUNCTIONS)
+static Stage pick_exp_of_difference(const Source* sources) { return pick_binary<V_exp_of_difference>(sources); }
+#else
+template <Source a>
+static Stage pick_exp_second(Source b) {
+  ONNXFUSE_BY_SOURCE(b, (exp_of_difference_stage<a, S>))
+}
+static Stage pick_exp_of_difference(const Source* sources) {
+  ONNXFUSE_BY_SOURCE(sources[0], (pick_exp_second<S>(sources[1])))
+}
+#endif
+
+static Stage pick_stage_of_primitive(Op op, const Source* sources) {
+  switch (op) {
+    case Op::op_add:
+      return pick_binary<V_add>(sources);
+    case Op::op_sub:
+      return pick_binary<V_sub>(sources);
+    case Op::op_mul:
+      return pick_binary<V_mul>(sources);
+    case Op::op_div:
+      return pick_binary<V_div>(sources);
+    case Op::op_max:
+      return pick_binary<V_max>(sources);
+    case Op::op_min:
+      return pick_binary<V_min>(sources);
+    case Op::op_relu:
+      return pick_unary<V_relu>(sources[0]);
+    case Op::op_neg:
+      return pick_unary<V_neg>(sources[0]);
+    case Op::op_reciprocal:
+      return pick_unary<V_reciprocal>(sources[0]);
+#define ONNXFUSE_FUNCTION(name) \
+  case Op::op_##name:           \
+    return pick_function<value_of<P_##name>>(sources[0]);
+      ONNXFUSE_FUNCTION(abs)
+      ONNXFUSE_FUNCTION(sqrt)
+      ONNXFUSE_FUNCTION(expm1)
+      ONNXFUSE_FUNCTION(log)
+      ONNXFUSE_FUNCTION(log1p)
+      ONNXFUSE_FUNCTION(tanh)
+      ONNXFUSE_FUNCTION(softplus)
+      ONNXFUSE_FUNCTION(round_f16)
+      ONNXFUSE_FUNCTION(round_bf16)
+#if defined(ONNXFUSE_VECTOR_FUNCTIONS)
+    case Op::op_exp:
+      return pick_unary<V_function<vector_exp>>(sources[0]);
+    case Op::op_sigmoid:
+      return pick_unary<V_function<vector_sigmoid>>(sources[0]);
+    case Op::op_erf:
+      return pick_unary<V_function<vector_erf>>(sources[0]);
+#else
+      ONNXFUSE_FUNCTION(exp)
+      ONNXFUSE_FUNCTION(sigmoid)
+      ONNXFUSE_FUNCTION(erf)
+#endif
+#undef ONNXFUSE_FUNCTION
+    default:
+      return nullptr;
+  }
+}
+
+static StageFn find_stage(Work work, Op op, const Source* sources) {
+  Stage stage = nullptr;
+  switch (work) {
+    case Work::primitive:
+      stage = pick_stage_of_primitive(op, sources);
+      break;
+    case Work::multiply_add:
+      stage = pick_multiply_add(sources);
+      break;
+    case Work::exp_of_difference:
+      stage = pick_exp_of_difference(sources);
+      break;
+    case Work::load:
+      stage = sources[0] == kMemory ? unary_stage<V_identity, kMemory> : unary_stage<V_identity, kElement>;
+      break;
+    case Work::load_f16:
+      stage = load_stage<load_half>;
+      break;
+    case Work::load_bf16:
+      stage = load_stage<convert_loop<float, uint16_t, bfloat_to_float>>;
+      break;
+    case Work::store:
+      stage = store_stage;
+      break;
+    case Work::store_f16:
+      stage = narrow_stage<store_half>;
+      break;
+    case Work::store_bf16:
+      stage = narrow_stage<convert_loop<uint16_t, float, float_to_bfloat>>;
+      break;
+    case Work::end:
+      stage = last_stage;
+      break;
+    default:
+      break;
+  }
+  return reinterpret_cast<StageFn>(stage);
+}

@@ -1,0 +1,199 @@
+// Writes inputs, constants, element-wise operations and stores.
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "compiler.h"
+
+namespace onnxfuse::cpu {
+
+template <class Find>
+void Compiler::write_call(int v, const int* operands, int count, Work work, const Find& find) {
+  const Form form = value(v).form;
+  Operand in[3] = {};
+  bool in_steps = false;
+  unsigned scalars = 0;
+  for (int k = 0; k < count; ++k) {
+    in[k] = operand(operands[k]);
+    if (in[k].form != form && in[k].form != kScalar) in_steps = true;
+  }
+  for (int k = 0; k < count; ++k)
+    if (form != kScalar && (in[k].form == kScalar || (in_steps && in[k].form == kRows))) scalars |= 1u << k;
+  TileFn fn = find(scalars);
+  if (fn == nullptr) {
+    in_steps = false;
+    for (int k = 0; k < count; ++k) {
+      in[k].reg = expanded(operands[k], form);
+      in[k].form = form;
+    }
+    scalars = 0;
+    fn = find(scalars);
+  }
+  if (fn == nullptr)
+    throw std::runtime_error(std::string("no CPU kernel for ") + op_name(statement(v).op) + " of " +
+                             type_name(statement(v).type));
+  release_operands(v);
+  place(v).reg = destination(v);
+  Instruction i = in_steps ? call_in_steps(fn, operand(v), in, count)
+                           : call(fn, form, place(v).reg, in[0].reg, in[1].reg, in[2].reg);
+  if (statement(v).type == Type::f32) i.work = work;
+  i.op = statement(v).op;
+  i.scalars = scalars;
+  code(v).push_back(i);
+}
+
+void Compiler::write_input(int v) {
+  const Statement& s = statement(v);
+  const Value& x = value(v);
+  const Access& access = bound_.inputs[static_cast<size_t>(v)];
+  const Type actual = input_types_[static_cast<size_t>(s.tensor)];
+  const size_t size = type_size(actual);
+  const uint16_t address = memory_.address(access, Address::Base::input, s.tensor, size);
+  if (in_pass(x.scope)) move_in_pass(address);
+  int reg = memory_.register_of(address);
+  const bool gathers = !analysis_.natural(access, x.form);
+  const bool converts = is_16bit_float(actual);
+  if (gathers) {
+    const int raw = converts ? memory_.take_temporary(size, x.form) : destination(v);
+    Instruction i = call(nullptr, x.form, raw, reg);
+    i.count = Instruction::Count::pattern;
+    i.pattern = memory_.gather(access, size, x.form);
+    code(v).push_back(i);
+    reg = raw;
+  }
+  if (converts) {
+    const int out = destination(v);
+    Instruction i = call(tile_.load(actual), x.form, out, reg);
+    i.work = actual == Type::f16 ? Work::load_f16 : Work::load_bf16;
+    code(v).push_back(i);
+    if (gathers) memory_.give_back(static_cast<uint16_t>(reg), size, x.form);
+    reg = out;
+  }
+  place(v).reg = reg;
+}
+
+uint16_t Compiler::constant_of(float f) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &f, sizeof f);
+  return memory_.constant(bits);
+}
+
+void Compiler::write_constant(int v) {
+  const Statement& s = statement(v);
+  uint64_t bits = 0;
+  if (s.type == Type::f32) {
+    place(v).reg = constant_of(static_cast<float>(s.literal.f));
+    return;
+  }
+  if (s.type == Type::f64)
+    std::memcpy(&bits, &s.literal.f, sizeof bits);
+  else
+    bits = s.type == Type::boolean ? s.literal.i != 0 : static_cast<uint64_t>(s.literal.i);  // little-endian
+  place(v).reg = memory_.constant(bits);
+}
+
+bool Compiler::is_constant(int v, int number) const {
+  const Statement& s = statement(v);
+  return s.op == Op::constant && (is_float(s.type) ? s.literal.f == number : s.literal.i == number);
+}
+
+// Whether 1 / divisor is exact, so that a product with it is the quotient.
+static bool has_exact_reciprocal(double divisor) {
+  int exponent = 0;
+  return std::fabs(std::frexp(divisor, &exponent)) == 0.5 && exponent > -100 && exponent < 100;
+}
+
+void Compiler::write_primitive(int v) {
+  const Statement& s = statement(v);
+  const Type type = statement(s.operands[s.operand_count - 1]).type;  // of where: the values'
+  if (s.op == Op::cast)
+    return write_call(v, s.operands, 1, Work::none, [&](unsigned) { return tile_.cast(type, s.type); });
+  if (s.op == Op::op_add && (value(s.operands[0]).absorbed || value(s.operands[1]).absorbed))
+    return write_multiply_add(v);
+  if (s.op == Op::op_exp && value(s.operands[0]).absorbed)
+    return write_call(v, statement(s.operands[0]).operands, 2, Work::exp_of_difference,
+                      [&](unsigned scalars) { return tile_.exp_of_difference(scalars); });
+  if (s.op == Op::op_pow && (is_constant(s.operands[1], 2) || is_constant(s.operands[1], 3))) return write_power(v);
+  if (s.op == Op::op_div && type == Type::f32 && statement(s.operands[1]).op == Op::constant &&
+      has_exact_reciprocal(statement(s.operands[1]).literal.f)) {
+    write_call(v, s.operands, 2, Work::primitive,
+               [&](unsigned scalars) { return tile_.primitive(Op::op_mul, type, scalars); });
+    Instruction& i = code(v).back();
+    i.op = Op::op_mul;
+    i.b = constant_of(static_cast<float>(1 / statement(s.operands[1]).literal.f));
+    return;
+  }
+  write_call(v, s.operands, s.operand_count, type == Type::f32 ? Work::primitive : Work::none,
+             [&](unsigned scalars) { return tile_.primitive(s.op, type, scalars); });
+}
+
+void Compiler::write_multiply_add(int v) {
+  const Statement& s = statement(v);
+  const int which = value(s.operands[0]).absorbed ? 0 : 1;
+  const Statement& product = statement(s.operands[which]);
+  int operands[3] = {product.operands[0], product.operands[1], s.operands[1 - which]};
+  if (value(operands[0]).form != kFull) std::swap(operands[0], operands[1]);
+  write_call(v, operands, 3, Work::multiply_add, [&](unsigned scalars) { return tile_.multiply_add(scalars); });
+}
+
+void Compiler::write_power(int v) {
+  const Statement& s = statement(v);
+  const Form form = value(v).form;
+  const TileFn multiply = tile_.primitive(Op::op_mul, s.type, 0);
+  const int base = expanded(s.operands[0], form);
+  if (is_constant(s.operands[1], 2)) release_operands(v);  // else it is still read after the first product
+  const int out = place(v).reg = destination(v);
+  Instruction i = call(multiply, form, out, base, base);
+  if (s.type == Type::f32) i.work = Work::primitive;
+  i.op = Op::op_mul;
+  code(v).push_back(i);
+  if (is_constant(s.operands[1], 2)) return;
+  i.a = static_cast<uint16_t>(out);
+  code(v).push_back(i);
+  release_operands(v);
+}
+
+void Compiler::write_store(size_t index) {
+  if (stored_[index]) return;
+  stored_[index] = true;
+  const Store& s = analysis_.stores()[index];
+  const size_t size = type_size(s.actual);
+  const int address = store_address(static_cast<int>(index));
+  if (in_pass(s.scope)) move_in_pass(address);
+  const int target = memory_.register_of(static_cast<uint16_t>(address));
+  int reg = expanded(s.v, s.form);
+  TileFn fn = nullptr;
+  if (s.converts) fn = tile_.store(s.actual);
+  if (s.rounds)
+    fn = tile_.primitive(s.output->storage == Type::f16 ? Op::op_round_f16 : Op::op_round_bf16, Type::f32, 0);
+  Code& where = code(s.scope, value(s.v).stage);
+  const auto push = [&](Instruction i) {
+    i.guarded = s.guarded();
+    i.guard_grid = s.guard_grid;
+    i.guard_loop = s.guard_loop;
+    i.guard_block = s.guard_block;
+    where.push_back(i);
+  };
+  if (s.contiguous || s.form == kScalar) {
+    Instruction i = call(fn != nullptr ? fn : tile_.copy(size), s.form, target, reg);
+    if (s.converts) i.work = s.actual == Type::f16 ? Work::store_f16 : Work::store_bf16;
+    if (s.rounds) {
+      i.work = Work::primitive;
+      i.op = s.output->storage == Type::f16 ? Op::op_round_f16 : Op::op_round_bf16;
+    }
+    if (s.actual == Type::f32 && !s.rounds) i.work = Work::store;
+    push(i);
+  } else {
+    const int converted = fn != nullptr ? memory_.take_temporary(size, s.form) : -1;
+    if (fn != nullptr) push(call(fn, s.form, converted, reg));
+    Instruction i = call(nullptr, s.form, target, fn != nullptr ? converted : reg);
+    i.count = Instruction::Count::pattern;
+    i.pattern = memory_.scatter(*s.access, size, s.form);
+    push(i);
+    if (fn != nullptr) memory_.give_back(static_cast<uint16_t>(converted), size, s.form);
+  }
+  release(s.v);
+}
+
+}  // namespace onnxfuse::cpu

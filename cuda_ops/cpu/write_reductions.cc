@@ -1,0 +1,64 @@
+// Writes reductions: those of whole rows at once; and those in passes, before, in and after the pass.
+#include "compiler.h"
+
+namespace onnxfuse::cpu {
+
+int Compiler::reduction_operands(int v, int* operands) const {
+  const int operand = statement(v).operands[0];
+  if (!value(operand).absorbed) {
+    operands[0] = operand;
+    return 1;
+  }
+  operands[0] = statement(operand).operands[0];
+  operands[1] = statement(operand).operands[1];
+  return 2;
+}
+
+void Compiler::write_whole_reduction(int v) {
+  int operands[2];
+  const int count = reduction_operands(v, operands);
+  const TileFn fn = count == 2 ? reduction(v).whole_of_products : reduction(v).whole;
+  const Form form = static_cast<Form>(value(operands[0]).form | kInner);
+  Operand in[2] = {};
+  for (int k = 0; k < count; ++k) in[k] = {expanded(operands[k], form), form, size_of(operands[k])};
+  release_operands(v);
+  const int out = place(v).reg = destination(v);
+  if (form == kFull)
+    code(v).push_back(call_in_steps(fn, operand(v), in, count));
+  else
+    code(v).push_back(call(fn, kInner, out, in[0].reg, in[1].reg));
+}
+
+bool Compiler::accumulates_tiles(int v) const {
+  return !layout_.item_is_point() && value(statement(v).operands[0]).form == kFull;
+}
+
+void Compiler::write_init(int v) {
+  const Form form = accumulates_tiles(v) ? kFull : kScalar;
+  place(v).accumulator = memory_.buffer(8, form);
+  plan_.item_code[static_cast<size_t>(pass_)].push_back(call(reduction(v).init, form, place(v).accumulator, 0));
+  plan_.accumulators.push_back(
+      {static_cast<uint16_t>(place(v).accumulator), static_cast<size_t>(pass_), reduction(v).merge});
+}
+
+void Compiler::write_accumulate(int v) {
+  int operands[2];
+  const int count = reduction_operands(v, operands);
+  if (!layout_.item_is_point()) {
+    this_pass().tile_code.push_back(call(reduction(v).column, accumulates_tiles(v) ? kFull : kScalar,
+                                         place(v).accumulator, place(operands[0]).reg));
+  } else {
+    const int a = expanded(operands[0], kFull), b = count == 2 ? expanded(operands[1], kFull) : 0;
+    this_pass().tile_code.push_back(
+        call(count == 2 ? reduction(v).row_of_products : reduction(v).row, kFull, place(v).accumulator, a, b));
+  }
+  release_operands(v);
+}
+
+void Compiler::write_finish(int v) {
+  if (count_register_ < 0) count_register_ = memory_.constant(static_cast<uint64_t>(layout_.reduced_points));
+  place(v).reg = destination(v);
+  code(v).push_back(call(reduction(v).finish, value(v).form, place(v).reg, place(v).accumulator, count_register_));
+}
+
+}  // namespace onnxfuse::cpu
