@@ -107,8 +107,8 @@ def optimize(
 def _choice(target: str, min_nodes: int, skip: Iterable[str], only: Iterable[str]) -> Choice:
     if target not in TARGETS:
         raise OnnxfuseError(f"target is {target!r}; it must be one of {', '.join(TARGETS)}")
-    if min_nodes < 1:
-        raise OnnxfuseError(f"min_nodes is {min_nodes}; it must be 1 or more")
+    if not isinstance(min_nodes, int) or min_nodes < 1:
+        raise OnnxfuseError(f"min_nodes is {min_nodes!r}; it must be a whole number of 1 or more")
     skipped, wanted = _names(skip, "skip"), _names(only, "only")
     return Choice(target, min_nodes, frozenset(wanted or REWRITES) - frozenset(skipped))
 
@@ -123,6 +123,8 @@ def _names(names: Iterable[str], what: str) -> tuple[str, ...]:
 
 def _read(model: str | os.PathLike[str] | onnx.ModelProto | gs.Graph) -> tuple[onnx.ModelProto, Path | None]:
     if isinstance(model, onnx.ModelProto):
+        if not model.graph.node and not model.graph.output:
+            raise ModelError("the model holds no graph; it is not valid ONNX")
         check_damage(model)
         return model, None
     if isinstance(model, gs.Graph):
