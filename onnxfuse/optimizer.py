@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 import onnx_graphsurgeon as gs
 
+from onnxfuse.custom_ops import REWRITES as NODE_TYPES
 from onnxfuse.custom_ops.fallback import refresh_functions
 from onnxfuse.custom_ops.types import to_onnx
 from onnxfuse.damage import check_damage
@@ -18,7 +19,6 @@ from onnxfuse.errors import ModelError, OnnxfuseError
 from onnxfuse.external_data import with_small_values
 from onnxfuse.files import load_model, save_model
 from onnxfuse.report import Report
-from onnxfuse.rewrites.classify import OP_TYPES
 from onnxfuse.rewrites.constants import Constants, find_constants
 from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.functions import inline_fusible
@@ -30,7 +30,7 @@ from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
 __all__ = ["REWRITES", "TARGETS", "Result", "optimize"]
 
 # The names that `skip` and `only` take.
-REWRITES: tuple[str, ...] = tuple(OP_TYPES)
+REWRITES: tuple[str, ...] = tuple(NODE_TYPES)
 TARGETS = ("cuda", "cpu")
 # What a fused node leaves may fuse with what other fused nodes leave. The last pass finds nothing: that is how a second
 # call changes nothing.

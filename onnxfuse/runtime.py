@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from onnxfuse.custom_ops import DOMAIN
 from onnxfuse.errors import MissingRuntimeError, ModelError
 from onnxfuse.files import load_model
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["PROVIDERS", "fused_nodes", "make_session", "provider_name", "run", "runtime"]
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-DOMAIN = "onnxfuse"
+
 _PROTOBUF_LIMIT = 2**31 - 1
 _SEVERITY_FATAL = 4
 

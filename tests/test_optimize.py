@@ -205,3 +205,25 @@ def test_equal_regions_give_equal_programs() -> None:
     )
     model = parse(graph)
     assert optimize(model).model == optimize(model).model
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda node: setattr(node, "op_type", "FusedFoo"), "there is no such op"),
+        (lambda node: _edit_program(node, b"input 0 f32 [d0]", b"input 0 f32 [0, d0]"), "has rank 1"),
+        (lambda node: _edit_program(node, b"exp", b"exq"), "line 4"),
+    ],
+)
+def test_a_fused_node_edited_by_hand_is_refused(edit, message: str) -> None:
+    _, model, _ = optimized("g (float[4] x) => (float[4] y) { a = Exp (x) y = Tanh (a) }")
+    edit(model.graph.node[0])
+    with pytest.raises(onnxfuse.ProgramError, match=message) as error:
+        onnxfuse.optimize(model)
+    assert "FusedElementwise_0" in str(error.value)
+
+
+def _edit_program(node: onnx.NodeProto, old: bytes, new: bytes) -> None:
+    (attribute,) = (a for a in node.attribute if a.name == "program")
+    assert old in attribute.s
+    attribute.s = attribute.s.replace(old, new)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["DOMAIN", "OPSET_VERSION", "OP_TYPES"]
+__all__ = ["DOMAIN", "OPSET_VERSION", "OP_TYPES", "REWRITES"]
 
 # The domain of the fused nodes and its version.
 DOMAIN = "onnxfuse"
 OPSET_VERSION = 1
 
-# All share one engine; the name says what the node's program contains.
-OP_TYPES = (
-    "FusedElementwise",
-    "FusedLayerNorm",
-    "FusedRMSNorm",
-    "FusedSoftmax",
-    "FusedReduction",
-    "FusedScan",
-)
+# The names of the rewrites, which `skip` and `only` take, and the op type that each makes. All share one engine; the op
+# type says what the node's program contains.
+REWRITES = {
+    "elementwise": "FusedElementwise",
+    "layer_norm": "FusedLayerNorm",
+    "rms_norm": "FusedRMSNorm",
+    "softmax": "FusedSoftmax",
+    "reduction": "FusedReduction",
+    "scan": "FusedScan",
+}
+OP_TYPES = tuple(REWRITES.values())

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import onnx
 
+from onnxfuse.custom_ops import DOMAIN, OP_TYPES
 from onnxfuse.custom_ops.function import to_function
 from onnxfuse.custom_ops.program import Program
 from onnxfuse.editing import ModelEditor, label
 from onnxfuse.errors import ProgramError
 
-__all__ = ["DOMAIN", "refresh_functions"]
-
-DOMAIN = "onnxfuse"
+__all__ = ["refresh_functions"]
 
 
 def refresh_functions(editor: ModelEditor, opset: int, fallback: bool) -> None:
@@ -27,6 +26,8 @@ def refresh_functions(editor: ModelEditor, opset: int, fallback: bool) -> None:
                 continue
             text = node.attrs.get("program")
             try:
+                if node.op not in OP_TYPES:
+                    raise ProgramError(f"there is no such op; those of the domain are {', '.join(OP_TYPES)}")
                 if not isinstance(text, str):
                     raise ProgramError("it has no program attribute that is UTF-8 text")
                 program = Program.parse(text)
@@ -36,6 +37,12 @@ def refresh_functions(editor: ModelEditor, opset: int, fallback: bool) -> None:
                 ):
                     if len(given) != len(expected):
                         raise ProgramError(f"its program has {len(expected)} {kind}, the node {len(given)}")
+                    for tensor, (_, rank) in zip(given, expected, strict=True):
+                        if tensor.shape is not None and len(tensor.shape) != rank:
+                            raise ProgramError(
+                                f"its program takes '{tensor.name}' for a tensor of rank {rank}; "
+                                f"it has rank {len(tensor.shape)}"
+                            )
             except ProgramError as error:
                 raise ProgramError(f"node {label(node)}: {error}") from None
             if fallback:

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from onnxfuse.custom_ops.program import Apply, Const, Kernel
 
-__all__ = ["OP_TYPES", "classify"]
-
-# The names that `skip` and `only` take, and the op type that each one makes.
-OP_TYPES = {
-    "elementwise": "FusedElementwise",
-    "layer_norm": "FusedLayerNorm",
-    "rms_norm": "FusedRMSNorm",
-    "softmax": "FusedSoftmax",
-    "reduction": "FusedReduction",
-    "scan": "FusedScan",
-}
+__all__ = ["classify"]
 
 
 def classify(kernel: Kernel) -> str:
-    """The rewrite name of a kernel's program (a key of OP_TYPES).
+    """The rewrite name of a kernel's program (a key of custom_ops.REWRITES).
 
     - softmax: exponentials are divided by their sum (or, for LogSoftmax, the logarithm of their sum is subtracted);
     - layer_norm: what has its mean subtracted is scaled by the root of a mean or sum of its own square;

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from onnxfuse.custom_ops import REWRITES
 from onnxfuse.custom_ops.program import Program
 from onnxfuse.custom_ops.types import from_numpy, size
 from onnxfuse.report import Fusion, Refusal
-from onnxfuse.rewrites.classify import OP_TYPES, classify
+from onnxfuse.rewrites.classify import classify
 from onnxfuse.rewrites.convolutions import stays_blocked
 from onnxfuse.rewrites.dims import element_count
 from onnxfuse.rewrites.emit import Emitted, emit
@@ -191,7 +192,7 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     if rewrite not in choice.rewrites:
         raise RefusalError(f"the rewrite {rewrite} is switched off (skip, only)")
     return FusedNode(
-        op_type=OP_TYPES[rewrite],
+        op_type=REWRITES[rewrite],
         program=emitted.program,
         inputs=emitted.inputs,
         outputs=tuple(outputs),

@@ -41,7 +41,7 @@ class Operator:
         known = self.types.get(name)
         constant = self.constants.get(name)
         if known is None or known.type == "":
-            raise RefusalError(f"the element type of {name} is not one that onnxfuse fuses")
+            raise RefusalError(f"the element type of {name} is unknown, or not one that onnxfuse fuses")
         if constant is not None and constant.size == 1:
             return self.build.const(constant.reshape(()).item(), value_type(known.type), constant.ndim)
         if known.shape is None and rank_known:
@@ -52,7 +52,7 @@ class Operator:
         """The element type of input `i`."""
         known = self.types.get(self.inputs[i])
         if known is None or known.type == "":
-            raise RefusalError(f"the element type of {self.inputs[i]} is not one that onnxfuse fuses")
+            raise RefusalError(f"the element type of {self.inputs[i]} is unknown, or not one that onnxfuse fuses")
         return known.type
 
     def constant(self, i: int, what: str) -> np.ndarray:
