@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from onnxfuse.custom_ops import REWRITES
 from onnxfuse.custom_ops.program import Program
-from onnxfuse.custom_ops.types import from_numpy, size
+from onnxfuse.custom_ops.types import from_numpy
 from onnxfuse.report import Fusion, Refusal
 from onnxfuse.rewrites.classify import classify
 from onnxfuse.rewrites.convolutions import stays_blocked
-from onnxfuse.rewrites.dims import element_count
 from onnxfuse.rewrites.emit import Emitted, emit
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView, node_label
@@ -21,6 +20,7 @@ from onnxfuse.rewrites.lowering import LOWERINGS, lower
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 from onnxfuse.rewrites.lowering.normalizations import NORMALIZATIONS
 from onnxfuse.rewrites.regions import Region, grow_regions
+from onnxfuse.rewrites.savings import accuracy_notes, bytes_saved
 from onnxfuse.rewrites.scatter import scattered
 from onnxfuse.rewrites.shapes import TensorType
 from onnxfuse.rewrites.space import Space
@@ -198,8 +198,8 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         outputs=tuple(outputs),
         nodes=nodes,
         launches_saved=len(work) - 1,
-        bytes_saved=_bytes_saved(view, nodes, emitted.inputs, outputs),
-        notes=(*emitted.notes, *_notes(view, nodes, outputs)),
+        bytes_saved=bytes_saved(view, nodes, emitted.inputs, outputs),
+        notes=(*emitted.notes, *accuracy_notes(view, nodes, outputs)),
     )
 
 
@@ -290,50 +290,3 @@ def _staying(view: GraphView, members: set[int], names: Iterable[str]) -> set[in
             staying.add(i)
             pending += [p for p in view.producers_of(i) if p in members]
     return staying
-
-
-def _bytes(view: GraphView, names: Iterable[str]) -> int | None:
-    total = 0
-    for name in names:
-        known = view.type_of(name)
-        count = element_count(known.shape) if known.shape is not None else None
-        if count is None or not known.type:
-            return None
-        total += count * size(known.type)
-    return total
-
-
-def _bytes_saved(
-    view: GraphView, nodes: Iterable[int], inputs: Collection[str], outputs: Collection[str]
-) -> int | None:
-    """Reads and writes of all operators on their own, less those of the fused node."""
-    before = 0
-    for i in nodes:
-        proto = view.protos[i]
-        if proto.op_type in FREE:
-            continue
-        moved = _bytes(view, [n for n in (*proto.input, *proto.output) if n])
-        if moved is None:
-            return None
-        before += moved
-    after = _bytes(view, [*inputs, *outputs])
-    return None if after is None else before - after
-
-
-def _notes(view: GraphView, nodes: Iterable[int], outputs: Collection[str]) -> tuple[str, ...]:
-    """Where the original is less accurate than the fused form: float16 results that stay in float32 now."""
-    growing = ("Pow", "Mul", "Exp", "ReduceSum", "ReduceSumSquare", "ReduceL2", "Sum", "Add")
-    inner = [
-        view.protos[i]
-        for i in nodes
-        if view.protos[i].op_type in growing
-        and any(view.type_of(n).type == "f16" and n not in outputs for n in view.protos[i].output)
-    ]
-    squares = [
-        p
-        for p in inner
-        if p.op_type in ("Pow", "ReduceSumSquare", "ReduceL2") or (p.op_type == "Mul" and len(set(p.input)) == 1)
-    ]
-    if squares:
-        return (f"{node_label(squares[0])} is computed in float32: values above 255 no longer overflow float16 there",)
-    return ()

@@ -122,57 +122,14 @@ class _Pending:
             raise RefusalError("it cuts out a part of what the region computes")
         parts: dict[int, tuple[int, ...]] = {}
         for dims, pieces in zip(source, view.source, strict=True):
-            self.assign(dims, pieces, view, parts)
+            self.space.assign(dims, pieces, view, parts)
             if len(pieces) == 1 and dims and self.space.extent(self.space.current(dims)) != view.extents[pieces[0]]:
                 raise RefusalError("it is not known which dimensions it expands")
         fixed = [
             tuple(d for p in pieces for d in self.space.current(parts[p])) if all(p in parts for p in pieces) else None
             for pieces in view.target
         ]
-        return self.fill(value.shape, [f if f or d == 1 else None for f, d in zip(fixed, value.shape, strict=True)], ())
-
-    def assign(
-        self, dims: tuple[int, ...], pieces: tuple[int, ...], view: View, parts: dict[int, tuple[int, ...]]
-    ) -> None:
-        """Divides the dimensions that make up a tensor's dimension among the pieces of a view, splitting some."""
-        if len(pieces) == 1:
-            parts[pieces[0]] = dims
-            return
-        if not pieces:
-            if any(self.space.extents[d] != 1 for d in dims):
-                raise RefusalError("a dimension that is not known to be 1 is squeezed away")
-            if dims:
-                raise RefusalError("a dimension that a reduction needs is squeezed away")
-            return
-        waiting = list(dims)
-        for p in pieces:
-            taken: list[int] = []
-            missing: Dim = view.extents[p]
-            while missing != 1:
-                if not waiting:
-                    raise RefusalError("it reshapes in a way that does not fit the region")
-                d = waiting.pop(0)
-                extent = self.space.extents[d]
-                if extent == missing:
-                    taken.append(d)
-                    missing = 1
-                elif isinstance(extent, int) and isinstance(missing, int) and missing % extent == 0:
-                    taken.append(d)
-                    missing //= extent
-                elif isinstance(extent, int) and isinstance(missing, int) and extent % missing == 0:
-                    first, rest = self.space.split(d, (missing, extent // missing))
-                    taken.append(first)
-                    waiting.insert(0, rest)
-                    missing = 1
-                elif isinstance(extent, str) and len(dims) == 1 and not taken and p == pieces[0]:
-                    made = self.space.split(d, [view.extents[q] for q in pieces])
-                    parts.update({q: (m,) for q, m in zip(pieces, made, strict=True)})
-                    return
-                else:
-                    raise RefusalError("it reshapes in a way that does not fit the region")
-            parts[p] = tuple(taken)
-        if waiting:
-            raise RefusalError("it reshapes in a way that does not fit the region")
+        return self.fill(value.shape, [f if f or d == 1 else None for f, d in zip(fixed, value.shape, strict=True)])
 
     def lay_out(self, step: Value) -> None:
         operands = [self.laid_out(o) for o in step.operands]
@@ -244,7 +201,7 @@ class _Pending:
                 raise RefusalError(
                     f"its shape is not known to be that of the region ({step.shape[p]} against {extent})"
                 )
-        result = self.fill(step.shape, fixed, ())
+        result = self.fill(step.shape, fixed)
         for k, (operand, entries) in enumerate(zip(step.operands, operands, strict=True)):
             if entries is None and operand.op != "const":
                 self.read(step, k, operand, result)
@@ -322,7 +279,7 @@ class _Pending:
         for place, pieces in zip(target, view.target, strict=True):
             if place.start == 0 and place.step == 1:
                 if place.dims or len(pieces) <= 1:
-                    self.assign(place.dims, pieces, view, parts)
+                    self.space.assign(place.dims, pieces, view, parts)
             elif len(pieces) == 1:
                 moved[pieces[0]] = place
             else:
@@ -338,34 +295,6 @@ class _Pending:
             result.append(Place(tuple(d for p in pieces for d in self.space.current(parts.get(p, ()))), start, step))
         return result
 
-    def fill(self, shape: Shape, fixed: Sequence[tuple[int, ...] | None], forced: Sequence[int]) -> Entries:
-        """Space dimensions for the positions that nothing decides yet; `forced` ones get one even at extent 1.
-
-        Of several dimensions with the right extent, the one is taken that stood as far from the right end where it
-        first came up, as ONNX aligns shapes; else the last one that no other position is more like.
-        """
-        space = self.space
-        result: list[tuple[int, ...]] = [dims or () for dims in fixed]
-        for p in reversed(range(len(shape))):
-            extent, distance = shape[p], len(shape) - p
-            if result[p] or (extent == 1 and p not in forced):
-                continue
-            before = max((space.order.index(d) for dims in result[:p] for d in dims), default=-1)
-            after = min((space.order.index(d) for dims in result[p + 1 :] for d in dims), default=len(space.order))
-            after = max(after, before + 1)
-            used = {d for dims in result for d in dims}
-            free = [d for d in space.order[before + 1 : after] if d not in used and space.extents[d] == extent]
-            # A dimension that stood where this shape has another open position of that extent belongs there.
-            open_ = {len(shape) - q for q in range(p) if not result[q] and shape[q] == extent}
-            free = [d for d in free if space.distance[d] not in open_] or (free if space.reduced else [])
-            if free:
-                result[p] = (next((d for d in free if space.distance[d] == distance), free[-1]),)
-                continue
-            if space.reduced:
-                raise RefusalError("its shape is not that of the region, whose reduction would have to be repeated")
-            if space.order and self.work > cost.REPEATED_WORK:
-                raise RefusalError("it broadcasts the region to a larger shape, where its work would be repeated")
-            # Next to its neighbours; of the free places there, after the dimensions that stood further left.
-            place = next((k for k in range(before + 1, after) if space.distance[space.order[k]] < distance), after)
-            result[p] = (space.insert(min(place, len(space.order)), extent, distance),)
-        return tuple(result)
+    def fill(self, shape: Shape, fixed: Sequence[tuple[int, ...] | None], forced: Sequence[int] = ()) -> Entries:
+        """Space dimensions for the positions that nothing decides yet; a new one repeats the work done so far."""
+        return self.space.fill(shape, fixed, forced, may_grow=self.work <= cost.REPEATED_WORK)

@@ -12,7 +12,8 @@ from onnx import numpy_helper
 
 from onnxfuse.custom_ops.types import from_onnx
 from onnxfuse.rewrites.dims import Dim, Shape, Symbols
-from onnxfuse.rewrites.shape_rules import RULES, Site, TensorType
+from onnxfuse.rewrites.shape_rules import RULES
+from onnxfuse.rewrites.shape_site import Site, TensorType
 from onnxfuse.rewrites.shape_values import SymbolicValue, propagate
 
 __all__ = ["Scope", "TensorType", "infer", "symbolic_scope"]

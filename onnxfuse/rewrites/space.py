@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from onnxfuse.rewrites.dims import Dim, Symbols
+from onnxfuse.rewrites.dims import Dim, Shape, Symbols
+from onnxfuse.rewrites.fragment import RefusalError
 from onnxfuse.rewrites.shape_values import scaled
+from onnxfuse.rewrites.views import View
 
 __all__ = ["Entries", "Place", "Shown", "Space"]
 
@@ -92,3 +94,79 @@ class Space:
         if d in self.reduced:
             self.reduced = (self.reduced - {d}) | set(parts)
         return tuple(parts)
+
+    def assign(
+        self, dims: tuple[int, ...], pieces: tuple[int, ...], view: View, parts: dict[int, tuple[int, ...]]
+    ) -> None:
+        """Divides the dimensions that make up a tensor's dimension among the pieces of a view, splitting some."""
+        if len(pieces) == 1:
+            parts[pieces[0]] = dims
+            return
+        if not pieces:
+            if any(self.extents[d] != 1 for d in dims):
+                raise RefusalError("a dimension that is not known to be 1 is squeezed away")
+            if dims:
+                raise RefusalError("a dimension that a reduction needs is squeezed away")
+            return
+        waiting = list(dims)
+        for p in pieces:
+            taken: list[int] = []
+            missing: Dim = view.extents[p]
+            while missing != 1:
+                if not waiting:
+                    raise RefusalError("it reshapes in a way that does not fit the region")
+                d = waiting.pop(0)
+                extent = self.extents[d]
+                if extent == missing:
+                    taken.append(d)
+                    missing = 1
+                elif isinstance(extent, int) and isinstance(missing, int) and missing % extent == 0:
+                    taken.append(d)
+                    missing //= extent
+                elif isinstance(extent, int) and isinstance(missing, int) and extent % missing == 0:
+                    first, rest = self.split(d, (missing, extent // missing))
+                    taken.append(first)
+                    waiting.insert(0, rest)
+                    missing = 1
+                elif isinstance(extent, str) and len(dims) == 1 and not taken and p == pieces[0]:
+                    made = self.split(d, [view.extents[q] for q in pieces])
+                    parts.update({q: (m,) for q, m in zip(pieces, made, strict=True)})
+                    return
+                else:
+                    raise RefusalError("it reshapes in a way that does not fit the region")
+            parts[p] = tuple(taken)
+        if waiting:
+            raise RefusalError("it reshapes in a way that does not fit the region")
+
+    def fill(
+        self, shape: Shape, fixed: Sequence[tuple[int, ...] | None], forced: Sequence[int], *, may_grow: bool
+    ) -> Entries:
+        """Space dimensions for the positions that nothing decides yet; `forced` ones get one even at extent 1.
+
+        Of several dimensions with the right extent, the one is taken that stood as far from the right end where it
+        first came up, as ONNX aligns shapes; else the last one that no other position is more like.
+        """
+        result: list[tuple[int, ...]] = [dims or () for dims in fixed]
+        for p in reversed(range(len(shape))):
+            extent, distance = shape[p], len(shape) - p
+            if result[p] or (extent == 1 and p not in forced):
+                continue
+            before = max((self.order.index(d) for dims in result[:p] for d in dims), default=-1)
+            after = min((self.order.index(d) for dims in result[p + 1 :] for d in dims), default=len(self.order))
+            after = max(after, before + 1)
+            used = {d for dims in result for d in dims}
+            free = [d for d in self.order[before + 1 : after] if d not in used and self.extents[d] == extent]
+            # A dimension that stood where this shape has another open position of that extent belongs there.
+            open_ = {len(shape) - q for q in range(p) if not result[q] and shape[q] == extent}
+            free = [d for d in free if self.distance[d] not in open_] or (free if self.reduced else [])
+            if free:
+                result[p] = (next((d for d in free if self.distance[d] == distance), free[-1]),)
+                continue
+            if self.reduced:
+                raise RefusalError("its shape is not that of the region, whose reduction would have to be repeated")
+            if self.order and not may_grow:
+                raise RefusalError("it broadcasts the region to a larger shape, where its work would be repeated")
+            # Next to its neighbours; of the free places there, after the dimensions that stood further left.
+            place = next((k for k in range(before + 1, after) if self.distance[self.order[k]] < distance), after)
+            result[p] = (self.insert(min(place, len(self.order)), extent, distance),)
+        return tuple(result)

@@ -1,0 +1,163 @@
+"""How operators that rearrange elements carry shapes, with symbolic dimensions as expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from onnxfuse.rewrites.dims import Dim, reaches_end
+from onnxfuse.rewrites.shape_site import Shapes, Site
+from onnxfuse.rewrites.shape_values import quotient, scaled
+
+__all__ = ["MOVEMENT"]
+
+
+def _transpose(at: Site) -> Shapes:
+    shape = at.inputs[0].shape
+    if shape is None:
+        return None
+    perm = at.ints("perm", range(len(shape))[::-1])
+    return [tuple(shape[p] for p in perm)]
+
+
+def _concat(at: Site) -> Shapes:
+    shapes = [i.shape for i in at.inputs]
+    first = shapes[0]
+    if first is None or any(s is None or len(s) != len(first) for s in shapes):
+        return None
+    axis = int(str(at.attribute("axis", 0))) % max(len(first), 1)
+    result: list[Dim] = []
+    for k in range(len(first)):
+        column = [s[k] for s in shapes if s is not None]
+        if k == axis:
+            result.append(
+                sum(int(c) for c in column)
+                if all(isinstance(c, int) for c in column)
+                else "+".join(str(c) for c in column)
+            )
+        else:
+            result.append(next((c for c in column if isinstance(c, int)), column[0]))
+    return [tuple(result)]
+
+
+def _unsqueeze(at: Site) -> Shapes:
+    shape, axes = at.inputs[0].shape, at.axes()
+    if shape is None or not axes:
+        return None
+    rank = len(shape) + len(axes)
+    new, rest = {a % rank for a in axes}, iter(shape)
+    return [tuple(1 if k in new else next(rest) for k in range(rank))]
+
+
+def _squeeze(at: Site) -> Shapes:
+    shape, axes = at.inputs[0].shape, at.axes()
+    if shape is None or not axes:
+        return None
+    gone = {a % len(shape) for a in axes}
+    return [tuple(d for k, d in enumerate(shape) if k not in gone)]
+
+
+def _reshape(at: Site) -> Shapes:
+    shape, wanted = at.inputs[0].shape, at.dims(1)
+    if shape is None or wanted is None:
+        return None if wanted is None or -1 in wanted or 0 in wanted else [tuple(wanted)]
+    zero_is_zero = bool(at.attribute("allowzero", 0))
+    result = [shape[k] if t == 0 and not zero_is_zero and k < len(shape) else t for k, t in enumerate(wanted)]
+    if -1 in wanted:
+        # The rest: what remains of the input's dimensions after those that the result names.
+        k = wanted.index(-1)
+        have, rest = list(shape), [d for j, d in enumerate(result) if j != k]
+        for d in list(rest):
+            if d in have:
+                have.remove(d)
+                rest.remove(d)
+        result[k] = quotient(_product(at, have), _product(at, rest))
+    return [tuple(result)]
+
+
+def _product(at: Site, dims: Sequence[Dim]) -> Dim:
+    product: Dim = 1
+    for d in sorted(dims, key=str):
+        product = scaled(product, d)
+    return product
+
+
+def _flatten(at: Site) -> Shapes:
+    shape = at.inputs[0].shape
+    if shape is None:
+        return None
+    axis = int(str(at.attribute("axis", 1)))
+    axis += len(shape) if axis < 0 else 0
+    return [(_product(at, shape[:axis]), _product(at, shape[axis:]))]
+
+
+def _expand(at: Site) -> Shapes:
+    shape, wanted = at.inputs[0].shape, at.dims(1)
+    return None if shape is None or wanted is None else [at.symbols.broadcast((shape, tuple(wanted)))]
+
+
+def _constant_of_shape(at: Site) -> Shapes:
+    wanted = at.dims(0)
+    return None if wanted is None else [tuple(wanted)]
+
+
+def _gather(at: Site) -> Shapes:
+    shape, indices = at.inputs[0].shape, at.inputs[1].shape
+    if shape is None or indices is None or not shape:
+        return None
+    axis = int(str(at.attribute("axis", 0))) % len(shape)
+    return [(*shape[:axis], *indices, *shape[axis + 1 :])]
+
+
+def _slice(at: Site) -> Shapes:
+    """Only the sliced axes change; their extents are expressions of the bounds."""
+    shape = at.inputs[0].shape
+    if shape is None or len(at.node.input) < 3:
+        return None
+    starts, ends = at.dims(1), at.dims(2)
+    axes = at.dims(3) if len(at.node.input) > 3 and at.node.input[3] else None
+    steps = at.dims(4) if len(at.node.input) > 4 and at.node.input[4] else None
+    if starts is None or ends is None or (axes is None and len(at.node.input) > 3 and at.node.input[3]):
+        return None
+    chosen = axes if axes is not None else list(range(len(starts)))
+    result = list(shape)
+    for k, axis in enumerate(chosen):
+        a, step = int(axis) % len(shape), steps[k] if steps is not None else 1
+        extent, start, end = shape[a], starts[k], ends[k]
+        if all(isinstance(v, int) for v in (extent, start, end, step)):
+            result[a] = len(range(*slice(int(start), int(end), int(step)).indices(int(extent))))
+        elif start == 0 and step == 1 and reaches_end(shape, a, end):
+            continue
+        else:
+            result[a] = f"slice({extent},{start},{end},{step})"
+    return [tuple(result)]
+
+
+def _split(at: Site) -> Shapes:
+    shape = at.inputs[0].shape
+    if shape is None:
+        return None
+    axis = int(str(at.attribute("axis", 0))) % len(shape)
+    sizes = at.dims(1) or at.ints("split", [])
+    count = len(at.node.output)
+    extent = shape[axis]
+    if not sizes:
+        if not isinstance(extent, int):
+            return None
+        part = -(-extent // count)
+        sizes = [min(part, extent - k * part) for k in range(count)]
+    return [(*shape[:axis], d, *shape[axis + 1 :]) for d in sizes]
+
+
+MOVEMENT: dict[str, Callable[[Site], Shapes]] = {
+    "Transpose": _transpose,
+    "Concat": _concat,
+    "Unsqueeze": _unsqueeze,
+    "Squeeze": _squeeze,
+    "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Expand": _expand,
+    "ConstantOfShape": _constant_of_shape,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Split": _split,
+}
