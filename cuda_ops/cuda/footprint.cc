@@ -81,15 +81,7 @@ Footprint footprint(const Kernel& kernel, const Plan& plan, const Stages& stages
         operand = std::max(operand, pass);
       }
     };
-    for (const int i : stages.needed[pass]) {
-      if (stages.first_pass[i] != pass) continue;
-      for (int k = 0; k < kernel.statements[i].operand_count; ++k) use(kernel.statements[i].operands[k]);
-    }
-    if (pass < stages.passes) {
-      for (const int i : stages.reductions[pass]) use(kernel.statements[i].operands[0]);
-    } else {
-      for (const Output& output : kernel.outputs) use(output.value);
-    }
+    for_each_use(kernel, stages, pass, use);
   }
   // Slot by slot, a pass replaces what it is the last to use by what it keeps, so what counts is what is alive between
   // passes, and before the first.

@@ -89,15 +89,7 @@ Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced) {
       if (stages.scope[i] != Scope::point || stages.first_pass[i] >= pass) return;
       (cheaper_repeated(kernel, plan, stages, i) ? stages.repeated : stages.kept)[i] = true;
     };
-    for (const int i : stages.needed[pass]) {
-      if (stages.first_pass[i] != pass) continue;
-      for (int k = 0; k < kernel.statements[i].operand_count; ++k) use(kernel.statements[i].operands[k]);
-    }
-    if (pass < stages.passes) {
-      for (const int i : stages.reductions[pass]) use(kernel.statements[i].operands[0]);
-    } else {
-      for (const Output& output : kernel.outputs) use(output.value);
-    }
+    for_each_use(kernel, stages, pass, use);
   }
   return stages;
 }

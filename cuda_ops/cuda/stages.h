@@ -28,4 +28,19 @@ struct Stages {
 // lanes_reduced: neighbouring elements of a vector lie along the last reduced dimension (else the last parallel one).
 Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced);
 
+// Calls use(statement) for everything that a pass reads: operands of what it computes first, of its reductions, and
+// in the storing pass the outputs' values.
+template <class Use>
+void for_each_use(const Kernel& kernel, const Stages& stages, int pass, Use use) {
+  for (const int i : stages.needed[pass]) {
+    if (stages.first_pass[i] != pass) continue;
+    for (int k = 0; k < kernel.statements[i].operand_count; ++k) use(kernel.statements[i].operands[k]);
+  }
+  if (pass < stages.passes) {
+    for (const int i : stages.reductions[pass]) use(kernel.statements[i].operands[0]);
+  } else {
+    for (const Output& output : kernel.outputs) use(output.value);
+  }
+}
+
 }  // namespace onnxfuse::cuda

@@ -29,6 +29,16 @@ def _input(op: Operator) -> Value:
     return x
 
 
+def _axes_from(op: Operator, x: Value) -> range:
+    """All axes from the attribute `axis` on."""
+    rank = len(x.shape)
+    axis = int(op.attribute("axis", -1))
+    axis += rank if axis < 0 else 0
+    if not 0 <= axis < rank:
+        raise RefusalError("its axis does not fit its input")
+    return range(axis, rank)
+
+
 def standardize(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value, Value]:
     """(x - mean) / sqrt(variance + epsilon) over `axes`, the mean, and 1 / sqrt(variance + epsilon)."""
     mean = b.reduce("mean", x, axes)
@@ -41,12 +51,7 @@ def standardize(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> tu
 @lowering("LayerNormalization")
 def _layer_normalization(op: Operator) -> Sequence[Value]:
     x, b = _input(op), op.build
-    rank = len(x.shape)
-    axis = int(op.attribute("axis", -1))
-    axis += rank if axis < 0 else 0
-    if not 0 <= axis < rank:
-        raise RefusalError("its axis does not fit its input")
-    y, mean, inverse = standardize(b, x, range(axis, rank), op.float_attribute("epsilon", 1e-5))
+    y, mean, inverse = standardize(b, x, _axes_from(op, x), op.float_attribute("epsilon", 1e-5))
     y = b("mul", y, op.value(1))
     if op.has(2):
         y = b("add", y, op.value(2))
@@ -58,12 +63,7 @@ def _layer_normalization(op: Operator) -> Sequence[Value]:
 @lowering("RMSNormalization")
 def _rms_normalization(op: Operator) -> Sequence[Value]:
     x, b = _input(op), op.build
-    rank = len(x.shape)
-    axis = int(op.attribute("axis", -1))
-    axis += rank if axis < 0 else 0
-    if not 0 <= axis < rank:
-        raise RefusalError("its axis does not fit its input")
-    square = b.reduce("mean", b("mul", x, x), range(axis, rank))
+    square = b.reduce("mean", b("mul", x, x), _axes_from(op, x))
     inverse = b("reciprocal", b("sqrt", b("add", square, op.float_attribute("epsilon", 1e-5))))
     y = b("mul", b("mul", x, inverse), op.value(1))
     if y.shape != x.shape:
