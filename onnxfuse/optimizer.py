@@ -18,7 +18,7 @@ from onnxfuse.editing import ModelEditor, from_graphsurgeon
 from onnxfuse.errors import ModelError, OnnxfuseError
 from onnxfuse.external_data import with_small_values
 from onnxfuse.files import load_model, save_model
-from onnxfuse.report import Report
+from onnxfuse.report import Refusal, Report
 from onnxfuse.rewrites.constants import Constants, find_constants
 from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.functions import inline_fusible
@@ -92,9 +92,11 @@ def optimize(
         if not _same_order(proto.graph, sorted_model.graph):
             editor = ModelEditor(sorted_model)
         report.nodes_before = report.nodes_before or _count_nodes(sorted_model.graph)
-        report.refusals, made = [], len(report.fusions)
+        before, report.refusals = report.refusals, []
+        made = len(report.fusions)
         analyzed = with_small_values(sorted_model, source_dir)
         _Optimization(editor, analyzed, choice, report, opset, fallback).run()
+        report.refusals = _first_reasons(before, report.refusals)
         if len(report.fusions) == made:
             break
         proto = editor.to_model()
@@ -102,6 +104,12 @@ def optimize(
     optimized = editor.to_model()
     report.nodes_after = _count_nodes(optimized.graph)
     return Result(optimized, report, source_dir)
+
+
+def _first_reasons(before: list[Refusal], now: list[Refusal]) -> list[Refusal]:
+    """The refusals of a pass, with the reasons of the pass before: its neighbours had not been fused away yet."""
+    reasons = {(r.graph, r.node): r for r in before}
+    return [reasons.get((r.graph, r.node), r) for r in now]
 
 
 def _choice(target: str, min_nodes: int, skip: Iterable[str], only: Iterable[str]) -> Choice:

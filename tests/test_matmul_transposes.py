@@ -60,3 +60,13 @@ def test_a_quotient_by_the_transposition_stays() -> None:
 def test_the_cpu_keeps_its_transpositions() -> None:
     _, model, _ = optimized(HEADS, target="cpu")
     assert [0, 1, 3, 2] not in permutations(model)
+
+
+def test_a_transposition_that_is_no_swap_behind_heads_stays_whole() -> None:
+    graph = (
+        "g (float[2, 5, 3, 4] x, float[2, 4, 7, 5] q) => (float[2, 4, 7, 3] y) "
+        "{ a = Tanh (x) k = Transpose <perm = [0, 3, 1, 2]> (a) y = MatMul (q, k) }"
+    )
+    _, model, report = optimized(graph, target="cuda")
+    assert permutations(model) in ([], [[0, 3, 1, 2]])
+    assert len(model.graph.node) + sum(len(f.nodes) - 1 for f in report.fusions) == 3
