@@ -1,0 +1,66 @@
+"""The command `optimize`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxfuse.cli.console import line
+from onnxfuse.cli.errors import reports_errors
+from onnxfuse.cli.options import Debug, Target, Verbose, check_output
+
+__all__ = ["optimize"]
+
+
+@reports_errors
+def optimize(
+    model: Annotated[Path, typer.Argument(metavar="IN", help="The model to optimize.", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Argument(metavar="[OUT]", help="Where to write it (not with --dry-run).", show_default=False)
+    ] = None,
+    target: Annotated[Target, typer.Option(help="Where it is to run: what pays differs.")] = Target.cuda,
+    skip: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Do not make this kind of fusion (repeatable).")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Make only this kind of fusion (repeatable).")
+    ] = None,
+    min_nodes: Annotated[int, typer.Option(min=1, help="Fuse no fewer operators than this into a node.")] = 2,
+    no_fallback: Annotated[
+        bool, typer.Option("--no-fallback", help="Leave out the local functions that run without the library.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be fused; write nothing.")] = False,
+    verbose: Verbose = False,
+    debug: Debug = False,
+) -> None:
+    """Fuse what pays on the target, write the model, and show what was fused and what was not and why.
+
+    The kinds of fusion that --skip and --only take: elementwise, layer_norm, rms_norm, softmax, reduction, scan.
+    Run onnxfuse as the last tool: many others lose the local functions of fused nodes.
+
+    \b
+    Examples:
+      onnxfuse optimize model.onnx fused.onnx
+      onnxfuse optimize model.onnx fused.onnx --target cpu --skip softmax
+      onnxfuse optimize model.onnx --dry-run --verbose
+    """
+    import onnxfuse
+    from onnxfuse.cli.show import show_report
+
+    if not dry_run:
+        check_output(output)
+    result = onnxfuse.optimize(
+        model,
+        target=target.value,
+        min_nodes=min_nodes,
+        skip=tuple(skip or ()),
+        only=tuple(only or ()),
+        fallback=not no_fallback,
+    )
+    if output is not None and not dry_run:
+        result.save(output)
+    show_report(result.report, verbose)
+    if output is not None and not dry_run:
+        line(f"wrote {output}")

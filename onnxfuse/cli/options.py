@@ -1,0 +1,55 @@
+"""What several commands take, and how their arguments are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxfuse.errors import OnnxfuseError
+
+__all__ = ["Debug", "Provider", "Target", "Verbose", "check_output", "parse_dims"]
+
+
+class Target(StrEnum):
+    """Where the optimized model is to run."""
+
+    cuda = "cuda"
+    cpu = "cpu"
+
+
+class Provider(StrEnum):
+    """ONNX Runtime's execution providers that the library serves."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="List every fusion and every node left alone.")]
+
+
+def parse_dims(pairs: Iterable[str]) -> dict[str, int]:
+    """The extents that the option --dim names, each as NAME=N."""
+    dims: dict[str, int] = {}
+    for pair in pairs:
+        name, equals, size = pair.rpartition("=")
+        if not equals or not name or not (size.isascii() and size.isdecimal()):
+            raise OnnxfuseError(f"--dim takes NAME=N with N a whole number, such as batch=4, not {pair!r}")
+        dims[name] = int(size)
+    return dims
+
+
+def check_output(path: Path | None) -> None:
+    """Before minutes of work, that its result can be written."""
+    if path is None:
+        raise OnnxfuseError("say where to write the optimized model (OUT), or use --dry-run")
+    if path.is_dir():
+        raise OnnxfuseError(f"{path} is a folder, not a file to write")
+    if path.exists() and not path.is_file():
+        raise OnnxfuseError(f"{path} is no regular file: the model is written to a file that then replaces it")
+    if not path.parent.is_dir():
+        raise OnnxfuseError(f"the folder {path.parent} does not exist")
