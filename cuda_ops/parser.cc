@@ -91,6 +91,19 @@ Space parse_space(Scanner& line) {
   return space;
 }
 
+// The flags of a scan or an argument, in the only order in which they may stand; each is followed by a space.
+const char* parse_flags(Scanner& line, Statement& statement) {
+  if (is_argument(statement.op)) {
+    statement.last = line.accept("last ");
+    return statement.last ? "the type of the value" : "'last' or the type of the value";
+  }
+  if (!is_scan(statement.op)) return "the type of the value";
+  statement.exclusive = line.accept("exclusive ");
+  statement.reverse = line.accept("reverse ");
+  if (statement.reverse) return "the type of the value";
+  return statement.exclusive ? "'reverse' or the type of the value" : "'exclusive', 'reverse' or the type of the value";
+}
+
 void parse_operation(Scanner& line, Statement& statement, int index) {
   const std::string_view name = line.word("an operation");
   if (!find_op(name, &statement.op))
@@ -106,7 +119,8 @@ void parse_operation(Scanner& line, Statement& statement, int index) {
     statement.map = parse_map(line);
     return;
   }
-  statement.type = line.type("the type of the value");
+  const char* const what = parse_flags(line, statement);
+  statement.type = line.type(what);
   if (statement.op == Op::constant) {
     line.expect(" ", "after the type of the constant");
     statement.literal = parse_literal(line, statement.type);

@@ -53,6 +53,10 @@ struct Statement {
   Type storage = Type::f32;  // input: type of the tensor's elements
   IndexMap map;              // input
   Literal literal;           // constant
+  bool exclusive = false;    // scan: of all operands before this one
+  bool reverse = false;      // scan: from the last point of the reduced dimensions to the first
+  bool last = false;         // argument: of equal operands the last one's index
+  bool scanned = false;      // a scan, or computed from one: no reduction and no scan has it for an operand
   uint32_t dims = 0;         // set of the space dimensions that the value depends on
 };
 
@@ -103,7 +107,9 @@ const char* type_name(Type type);
 size_t type_size(Type type);
 bool is_float(Type type);  // f16, bf16, f32, f64
 bool is_16bit_float(Type type);
-bool is_reduction(Op op);
+bool is_reduction(Op op);  // arguments included
+bool is_argument(Op op);   // reduce_argmax, reduce_argmin
+bool is_scan(Op op);       // scan_sum, scan_prod, scan_max, scan_min
 const char* op_name(Op op);
 
 }  // namespace onnxfuse

@@ -9,11 +9,13 @@ namespace {
 constexpr uint32_t kAnyValue = 0x1ffc;  // all types but f16 and bf16
 
 constexpr OpInfo kOps[] = {
-    {"input", 0, 0, false, false},
-    {"const", 0, 0, false, false},
-    {"cast", 1, kAnyValue, false, false},
-#define ONNXFUSE_PRIMITIVE(name, arity, types, result_bool, ...) {#name, arity, types, result_bool, false},
-#define ONNXFUSE_REDUCTION(name, arity, types, result_bool, ...) {#name, arity, types, result_bool, true},
+    {"input", 0, 0, false, OpKind::element},
+    {"const", 0, 0, false, OpKind::element},
+    {"cast", 1, kAnyValue, false, OpKind::element},
+#define ONNXFUSE_PRIMITIVE(name, arity, types, result_bool, ...) {#name, arity, types, result_bool, OpKind::element},
+#define ONNXFUSE_REDUCTION(name, arity, types, result_bool, ...) {#name, arity, types, result_bool, OpKind::reduction},
+#define ONNXFUSE_ARGUMENT(name, arity, types, result_bool, ...) {#name, arity, types, result_bool, OpKind::argument},
+#define ONNXFUSE_SCAN(name, arity, types, result_bool, ...) {#name, arity, types, result_bool, OpKind::scan},
 #include "primitives.inc"
 #undef ONNXFUSE_PRIMITIVE
 };
@@ -46,7 +48,9 @@ const char* type_name(Type type) { return kTypes[static_cast<size_t>(type)].name
 size_t type_size(Type type) { return kTypes[static_cast<size_t>(type)].size; }
 bool is_16bit_float(Type type) { return type == Type::f16 || type == Type::bf16; }
 bool is_float(Type type) { return is_16bit_float(type) || type == Type::f32 || type == Type::f64; }
-bool is_reduction(Op op) { return op_info(op).reduces; }
+bool is_reduction(Op op) { return op_info(op).kind == OpKind::reduction || is_argument(op); }
+bool is_argument(Op op) { return op_info(op).kind == OpKind::argument; }
+bool is_scan(Op op) { return op_info(op).kind == OpKind::scan; }
 const char* op_name(Op op) { return op_info(op).name; }
 
 }  // namespace onnxfuse

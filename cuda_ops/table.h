@@ -8,12 +8,15 @@
 
 namespace onnxfuse {
 
+// An argument is a reduction too, one that gives an index.
+enum class OpKind : uint8_t { element, reduction, argument, scan };
+
 struct OpInfo {
   const char* name;
   int arity;
   uint32_t types;  // mask of the operands' types, bit 1u << Type
   bool result_bool;
-  bool reduces;
+  OpKind kind;
 };
 
 constexpr uint32_t type_bit(Type type) { return 1u << static_cast<unsigned>(type); }

@@ -73,13 +73,11 @@ class KernelVerifier {
     if (s.op == Op::input) return input(s, line);
     if (s.op == Op::constant) return;
     types(s, line);
-    for (int i = 0; i < s.operand_count; ++i) s.dims |= operand(s, i).dims;
-    if (!is_reduction(s.op)) return;
-    const uint32_t reduced = kernel_.space.reduced_mask();
-    if ((s.dims & reduced) == 0)
-      fail_at_line(line, std::string(op_name(s.op)) + " needs an operand that depends on a reduced dimension; " +
-                             value_name(s.operands[0]) + " does not");
-    s.dims &= ~reduced;
+    for (int i = 0; i < s.operand_count; ++i) {
+      s.dims |= operand(s, i).dims;
+      s.scanned = s.scanned || operand(s, i).scanned;
+    }
+    if (is_reduction(s.op) || is_scan(s.op)) collective(s, line);
   }
 
   void output(const Output& o, int line) const {
@@ -110,6 +108,19 @@ class KernelVerifier {
  private:
   const Statement& operand(const Statement& s, int i) const {
     return kernel_.statements[static_cast<size_t>(s.operands[i])];
+  }
+
+  // A reduction or a scan: its operand is a value of the point that depends on no scan.
+  void collective(Statement& s, int line) const {
+    const uint32_t reduced = kernel_.space.reduced_mask();
+    if ((s.dims & reduced) == 0)
+      fail_at_line(line, std::string(op_name(s.op)) + " needs an operand that depends on a reduced dimension; " +
+                             value_name(s.operands[0]) + " does not");
+    if (s.scanned)
+      fail_at_line(line, std::string(op_name(s.op)) + " needs an operand that depends on no scan; " +
+                             value_name(s.operands[0]) + " does");
+    s.scanned = is_scan(s.op);
+    s.dims = s.scanned ? s.dims | reduced : s.dims & ~reduced;
   }
 
   static bool has_dim(const MapEntry& entry, int d) {
@@ -167,7 +178,7 @@ class KernelVerifier {
                                type_name(operand(s, i).type));
     if (s.op == Op::cast && s.type == type)
       fail_at_line(line, value_name(s.operands[0]) + " is " + type_name(type) + " already; use it without the cast");
-    const Type result = info.result_bool ? Type::boolean : type;
+    const Type result = info.result_bool ? Type::boolean : info.kind == OpKind::argument ? Type::i64 : type;
     if (s.op != Op::cast && s.type != result)
       fail_at_line(line,
                    name + " of " + type_name(type) + " gives " + type_name(result) + ", not " + type_name(s.type));

@@ -249,7 +249,7 @@ CHANNELS_FIRST = {"space": "d0 | d1{} | d2", "dims": "d0, d1, d2"}
 
 def primitives() -> Iterator[Case]:
     for name, row in PRIMITIVES.items():
-        if row.reduces:
+        if row.kind != "element":
             continue
         for type_ in row.types:
             arity = row.arity
@@ -258,7 +258,7 @@ def primitives() -> Iterator[Case]:
 
 def reductions() -> Iterator[Case]:
     for name, row in PRIMITIVES.items():
-        if not row.reduces:
+        if row.kind != "reduction":
             continue
         types = [*row.types, "f16", "bf16"] if "f32" in row.types else list(row.types)
         for type_ in types:

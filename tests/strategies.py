@@ -186,16 +186,19 @@ def _applications(
 ) -> Apply:
     kernel = Kernel(tuple(extents), outer, reduced, tuple(statements), ())
     depends = dependencies(kernel)
+    scanned: set[int] = set()
     by_type: dict[str, list[int]] = {}
     for number, statement in enumerate(statements):
+        if isinstance(statement, Apply) and (statement.op.startswith("scan_") or scanned & set(statement.operands)):
+            scanned.add(number)
         by_type.setdefault(statement_type(statement), []).append(number)
     legal = []
     for op in operations:
         primitive = PRIMITIVES[op]
         for type_ in primitive.types:
             usable = by_type.get(type_, [])
-            if primitive.reduces:
-                usable = [number for number in usable if depends[number] & kernel.reduced_dims]
+            if primitive.reduces or primitive.scans:
+                usable = [n for n in usable if depends[n] & kernel.reduced_dims and n not in scanned]
             if usable and (op != "where" or "bool" in by_type):
                 legal.append((op, type_, usable))
     # No cast from float to integer: it is undefined where the value does not fit.
@@ -210,7 +213,8 @@ def _applications(
     operands = [draw(st.sampled_from(usable)) for _ in range(PRIMITIVES[op].arity)]
     if op == "where":
         operands[0] = draw(st.sampled_from(by_type["bool"]))
-    return Apply(op, PRIMITIVES[op].result_type(type_), tuple(operands))
+    flags = tuple(flag for flag in PRIMITIVES[op].flags if draw(st.booleans()))
+    return Apply(op, PRIMITIVES[op].result_type(type_), tuple(operands), flags)
 
 
 def extents_for(program: Program, rng: np.random.Generator) -> list[list[int]]:

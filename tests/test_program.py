@@ -166,6 +166,14 @@ def test_constants_are_equal_where_their_bits_are() -> None:
     assert len({Const("f32", 0.0), Const("f32", -0.0), Const("f32", 0)}) == 2
 
 
+def scan(line: str = "scan_sum f32 %0", type_: str = "f32", space: str = "space d0 | d1 |") -> str:
+    """A program of one scan or argument, and a value that depends on it."""
+    return (
+        f"onnxfuse 1\n{space}\n%0 = input 0 f32 [d0, d1]\n%1 = {line}\n%2 = abs {type_} %1\n"
+        f"output 0 {type_} [d0, d1] %2\n"
+    )
+
+
 NOT_LEGAL = {
     # spelling
     "no newline at the end": ("onnxfuse 1\nspace", r"line 2: a program ends with a newline"),
@@ -253,6 +261,54 @@ NOT_LEGAL = {
     "reduction of a row": (
         "onnxfuse 1\nspace d0 | d1=4 |\n%0 = input 0 f32 [d0]\n%1 = reduce_sum f32 %0\noutput 0 f32 [d0] %1\n",
         r"line 4: the operand of reduce_sum must depend on a reduced dimension, %0 does not",
+    ),
+    "scan without reduced dimensions": (
+        scan(space="space d0 d1"),
+        r"line 4: scan_sum in a space that reduces nothing; write bars around",
+    ),
+    "scan of a row": (
+        "onnxfuse 1\nspace d0 | d1=4 |\n%0 = input 0 f32 [d0]\n%1 = scan_max f32 %0\noutput 0 f32 [d0, d1] %1\n",
+        r"line 4: the operand of scan_max must depend on a reduced dimension, %0 does not",
+    ),
+    "scan of a scan": (
+        scan().replace("abs", "scan_prod"),
+        r"line 5: the operand of scan_prod may not depend on a scan, %1 does; use another kernel",
+    ),
+    "reduction of a scan": (
+        scan().replace("%2 = abs f32 %1", "%2 = abs f32 %1\n%3 = reduce_max f32 %2"),
+        r"line 6: the operand of reduce_max may not depend on a scan, %2 does",
+    ),
+    "argument of a scan": (
+        scan().replace("%2 = abs f32 %1", "%2 = abs f32 %1\n%3 = reduce_argmax i64 %2"),
+        r"line 6: the operand of reduce_argmax may not depend on a scan, %2 does",
+    ),
+    "scan of bool": (
+        "onnxfuse 1\nspace | d0 |\n%0 = input 0 bool [d0]\n%1 = scan_max bool %0\noutput 0 bool [d0] %1\n",
+        r"line 4: scan_max has no operands of type bool",
+    ),
+    "argument of another type": (scan("reduce_argmax f32 %0"), r"line 4: reduce_argmax of f32 gives i64, not f32"),
+    "scan of another type": (scan("scan_sum i64 %0", "i64"), r"line 4: scan_sum of f32 gives f32, not i64"),
+    "flag of another kind": (scan("scan_sum last f32 %0"), r"line 4: scan_sum has no flag 'last'; expected one of exc"),
+    "scan's flag of an argument": (
+        scan("reduce_argmin reverse i64 %0", "i64"),
+        r"line 4: reduce_argmin has no flag 'reverse'; expected one of last",
+    ),
+    "flag of an element-wise operation": (relu().replace("relu", "relu last"), r"line 4: relu has no flag 'last'$"),
+    "flag of a reduction": (scan("reduce_max last f32 %0"), r"line 4: reduce_max has no flag 'last'$"),
+    "flag of a cast": (scan("cast exclusive f64 %0", "f64"), r"line 4: cast has no flag 'exclusive'$"),
+    "flags out of order": (
+        scan("scan_sum reverse exclusive f32 %0"),
+        r"line 4: the flags of scan_sum stand in this order, each once: exclusive reverse",
+    ),
+    "flag twice": (scan("reduce_argmax last last i64 %0", "i64"), r"line 4: the flags of reduce_argmax stand in this"),
+    "flag without a type": (scan("scan_sum exclusive %0"), r"line 4: unknown type 'exclusive'; expected one of f32"),
+    "scan stored as a row": (
+        scan().replace("output 0 f32 [d0, d1] %2", "output 0 f32 [d0] %1"),
+        r"line 6: %1 depends on d1, which must stand in the output's map",
+    ),
+    "scan along a dimension that its operand lacks, stored without it": (
+        "onnxfuse 1\nspace | d0=2 d1 |\n%0 = input 0 f32 [d1]\n%1 = scan_sum f32 %0\noutput 0 f32 [d1] %1\n",
+        r"line 5: %1 depends on d0, which must stand in the output's map",
     ),
     # outputs
     "no output": (
@@ -364,6 +420,18 @@ LEGAL = {
         "onnxfuse 1\nspace d0 | d1 | d2\n%0 = input 0 f32 [d0, d1, d2]\n%1 = reduce_max f32 %0\n"
         "output 0 f32 [d0, 0, d2] %1\noutput 1 f32 [d0, d2] %1\n"
     ),
+    "a scan": scan(),
+    "a scan with its flags": scan("scan_sum exclusive reverse f32 %0"),
+    "a scan with one flag": scan("scan_min reverse f32 %0"),
+    "a scan along several dimensions, one of which its operand lacks": (
+        "onnxfuse 1\nspace | d0=2 d1 |\n%0 = input 0 i8 [d1]\n%1 = scan_prod i8 %0\noutput 0 i8 [d0, d1] %1\n"
+    ),
+    "a scan after a reduction": (
+        "onnxfuse 1\nspace | d0 | d1\n%0 = input 0 f64 [d0, d1]\n%1 = reduce_sum f64 %0\n%2 = div f64 %0 %1\n"
+        "%3 = scan_sum f64 %2\noutput 0 f64 [d0, d1] %3\n"
+    ),
+    "an argument": scan("reduce_argmax i64 %0", "i64").replace("[d0, d1] %2", "[d0, 0] %2"),
+    "the last argument": scan("reduce_argmin last i64 %0", "i64").replace("[d0, d1] %2", "[d0] %2"),
     "the first part of an input": relu("[d0:6]", "[d0]", "space d0=4"),
     "a diagonal": relu("[d0, d0]"),
     "a reversed input": relu("[-1*d0+3]", "[d0]", "space d0=4"),

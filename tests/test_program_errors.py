@@ -133,6 +133,20 @@ def test_good_program_loads() -> None:
         (8, "%5 = mul f32 %4 %3", "line 9: the first operand of where must be bool; %5 is f32"),
         (8, "%5 = cast f32 %4", "line 8: %4 is f32 already; use it without the cast"),
         (12, "output 0 f64 [d0, d1] %8", "line 12: %8 is f32 and cannot be stored as f64 without a cast"),
+        # scans and arguments
+        (4, "%1 = scan_sum reverse exclusive f32 %0", "line 4: expected the type of the value, one of f16"),
+        (4, "%1 = scan_sum exclusive exclusive f32 %0", "line 4: expected 'reverse' or the type of the value, one of"),
+        (4, "%1 = scan_sum last f32 %0", "line 4: expected 'exclusive', 'reverse' or the type of the value, one of"),
+        (4, "%1 = scan_sum exclusive", "line 4: expected 'exclusive', 'reverse' or the type of the value, one of"),
+        (4, "%1 = reduce_argmax reverse i64 %0", "line 4: expected 'last' or the type of the value, one of f16"),
+        (4, "%1 = reduce_argmax last last i64 %0", "line 4: expected the type of the value, one of f16"),
+        (4, "%1 = reduce_mean last f32 %0", "line 4: expected the type of the value, one of f16"),
+        (4, "%1 = reduce_argmax f32 %0", "line 4: reduce_argmax of f32 gives i64, not f32"),
+        (4, "%1 = scan_sum f64 %0", "line 4: scan_sum of f32 gives f32, not f64"),
+        (8, "%5 = scan_max bool %4", "line 8: scan_max of f32 gives f32, not bool"),
+        (9, "%6 = scan_max bool %5", "line 9: scan_max takes f32 f64 i8 i16 i32 i64 u8 u16 u32 u64; %5 is bool"),
+        (5, "%2 = scan_sum f32 %1", "line 5: scan_sum needs an operand that depends on a reduced dimension; %1 does"),
+        (4, "%1 = scan_sum f32 %0", "line 13: %1 depends on d1, which the output's map lacks"),
         # dependence
         (4, "%1 = reduce_mean f32 %9", "line 4: expected an operand that is defined on an earlier line"),
         (2, "space d0 d1=4", "line 4: reduce_mean needs an operand that depends on a reduced dimension; %0 does not"),
@@ -166,6 +180,32 @@ def test_wrong_line(line: int, text: str | None, message: str) -> None:
 
 def test_a_reduced_dimension_needs_no_written_extent() -> None:
     load(changed(2, "space d0 | d1 |"))
+
+
+COLLECTIVE = """onnxfuse 1
+space d0 | d1=4 |
+%0 = input 0 f32 [d0, d1]
+%1 = {}
+%2 = cast f64 %1
+%3 = cast f32 %2
+%4 = {}
+%5 = input 1 f16 [d1]
+output 0 f16 [d0, d1] %3
+output 1 f32 [d0, d1] %4
+"""
+
+
+@pytest.mark.parametrize("op", ["scan_sum", "scan_min", "reduce_sum", "reduce_argmin"])
+def test_no_reduction_and_no_scan_comes_after_a_scan(op: str) -> None:
+    with pytest.raises(Exception, match=f"line 7: {op} needs an operand that depends on no scan; %3 doe"):
+        load(COLLECTIVE.format("scan_prod f32 %0", f"{op} {'i64' if 'arg' in op else 'f32'} %3"))
+
+
+@pytest.mark.parametrize("line", ["scan_sum exclusive reverse f32 %0", "reduce_argmax last i64 %0"])
+def test_what_the_engine_does_not_run_is_refused(line: str) -> None:
+    op = line.split(" ", maxsplit=1)[0]
+    with pytest.raises(Exception, match=f"node 'the node': {op} is not supported by the CPU engine"):
+        load(COLLECTIVE.format(line, "abs f32 %3"), "FusedScan")
 
 
 KERNEL = "space d0\n%0 = input 0 f32 [d0, 0]\n%1 = input 1 f16 [0]\n"

@@ -10,6 +10,7 @@
 #include "generate_kernels.h"
 #include "modules.h"
 #include "nvrtc.h"
+#include "unsupported.h"
 
 namespace onnxfuse {
 namespace cuda {
@@ -184,6 +185,7 @@ bool cuda_available(const CudaOptions& options, std::string* why) {
 std::unique_ptr<Engine> make_cuda_engine(std::shared_ptr<const Program> program, const std::vector<Type>& actual_inputs,
                                          const std::vector<Type>& actual_outputs, int device_id,
                                          const CudaOptions& options) {
+  refuse_scans_and_arguments(*program, "CUDA");
   std::string why;
   const cuda::Driver* driver = cuda::Driver::get(&why);
   const cuda::Nvrtc* compiler =

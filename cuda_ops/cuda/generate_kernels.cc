@@ -1,9 +1,12 @@
 #include "generate_kernels.h"
 
+#include "unsupported.h"
+
 namespace onnxfuse::cuda {
 
 std::vector<Generated> generate_kernels(const Program& program, const BoundProgram& bound, const ActualTypes& types,
                                         const Alignments& alignments, const DeviceModel& device) {
+  refuse_scans_and_arguments(program, "CUDA");
   std::vector<Generated> result;
   for (size_t k = 0; k < program.kernels.size(); ++k) {
     const Kernel& kernel = program.kernels[k];

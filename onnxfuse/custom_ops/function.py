@@ -87,6 +87,8 @@ def _apply(space: Space, apply: Apply, operands: Sequence[Value]) -> Value:
     if apply.op == "cast":
         (x,) = operands
         return Value(space.emitter.cast(x.name, x.type, apply.type), apply.type, x.rank, x.sources)
+    if PRIMITIVES[apply.op].kind in ("argument", "scan"):
+        raise NoFunctionError(f"{apply.op} cannot be said in standard operators")
     if PRIMITIVES[apply.op].reduces:
         return _reduce(space, apply, operands[0])
     sources: dict[int, frozenset[Source]] = {}

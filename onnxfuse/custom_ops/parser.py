@@ -30,7 +30,7 @@ _DIM = re.compile(rf"d({_NUMBER})(?:=({_NUMBER}))?")
 _STATEMENT = re.compile(rf"%({_NUMBER}) = (.+)")
 _INPUT = re.compile(rf"input ({_NUMBER}) (\w+) \[(.*)\]")
 _CONST = re.compile(r"const (\w+) (\S+)")
-_APPLY = re.compile(rf"(\w+) (\w+)((?: %{_NUMBER})+)")
+_APPLY = re.compile(rf"(\w+)((?: \w+)*) (\w+)((?: %{_NUMBER})+)")
 _OUTPUT = re.compile(rf"output ({_NUMBER}) (\w+) \[(.*)\] %({_NUMBER})")
 _FLOAT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-][0-9]+)?|-?inf|nan")
 _INTEGER = re.compile(rf"-?{_NUMBER}|[1-9][0-9]{{18,19}}|-[1-9][0-9]{{18}}")
@@ -132,8 +132,8 @@ class _Parser:
         found = _APPLY.fullmatch(body)
         if not found:
             self.fail("a statement reads 'input ...', 'const ...' or 'OPERATION TYPE %operand ...'")
-        operands = tuple(int(operand[1:]) for operand in found[3].split())
-        return Apply(found[1], self.type(found[2], VALUE_TYPES), operands)
+        operands = tuple(int(operand[1:]) for operand in found[4].split())
+        return Apply(found[1], self.type(found[3], VALUE_TYPES), operands, tuple(found[2].split()))
 
     def output(self) -> Output:
         match = _OUTPUT.fullmatch(self.line())

@@ -13,6 +13,9 @@ from onnxfuse.custom_ops.types import FLOAT_TYPES, INTEGER_TYPES, TYPES, UNSIGNE
 
 __all__ = ["PRIMITIVES", "Primitive"]
 
+# The flags that an operation of a kind may have, in the order in which they are written.
+_FLAGS = {"argument": ("last",), "scan": ("exclusive", "reverse")}
+
 _CLASSES = {"float": FLOAT_TYPES, "int": INTEGER_TYPES, "uint": UNSIGNED_TYPES}
 
 
@@ -21,9 +24,10 @@ class Primitive:
     """One operation of the program language.
 
     `types` are the types that its operands may have (all the same one, but the condition of `where`, which is bool);
-    `result` is "same" or "bool". `onnx` names the standard operator that computes it, or is None where function.py
-    spells it out; `attributes` are that operator's, and `runtime` the types for which ONNX Runtime's CPU provider
-    has a kernel of it. `cost` is in simple arithmetic operations.
+    `result` is "same", "bool" or "i64", `kind` "element", "reduction", "argument" or "scan". `onnx` names the standard
+    operator that computes it, or is None where function.py spells it out; `attributes` are that operator's, and
+    `runtime` the types for which ONNX Runtime's CPU provider has a kernel of it. `cost` is in simple arithmetic
+    operations.
     """
 
     name: str
@@ -34,11 +38,26 @@ class Primitive:
     attributes: dict[str, Any] = field(default_factory=dict, hash=False)
     runtime: tuple[str, ...] = ()
     cost: int = 1
-    reduces: bool = False
+    kind: str = "element"
 
     def result_type(self, operand: str) -> str:
         """The type of the result where the (last) operand has this type."""
         return operand if self.result == "same" else self.result
+
+    @property
+    def reduces(self) -> bool:
+        """Whether its value no longer depends on the reduced dimensions."""
+        return self.kind in ("reduction", "argument")
+
+    @property
+    def scans(self) -> bool:
+        """Whether its value at a point combines those of its operand at other points."""
+        return self.kind == "scan"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags that it may have, in the order in which they are written."""
+        return _FLAGS.get(self.kind, ())
 
 
 def _expand(names: Iterable[str]) -> tuple[str, ...]:
@@ -61,7 +80,7 @@ def _read() -> dict[str, Primitive]:
             attributes=row.get("attributes", {}),
             runtime=_expand(row["runtime"]) if "runtime" in row else types,
             cost=row.get("cost", 1),
-            reduces=row.get("reduces", False),
+            kind=row.get("kind", "element"),
         )
     return table
 

@@ -133,14 +133,18 @@ class Const:
 
 @dataclass(frozen=True)
 class Apply:
-    """An operation of the table, or `cast`, on earlier values; `type` is that of the value it defines."""
+    """An operation of the table, or `cast`, on earlier values; `type` is that of the value it defines.
+
+    `flags` are those of a scan ("exclusive", "reverse") or an argument ("last"), in this order.
+    """
 
     op: str
     type: str
     operands: tuple[int, ...]
+    flags: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.op} {self.type}" + "".join(f" %{operand}" for operand in self.operands)
+        return " ".join((self.op, *self.flags, self.type, *(f"%{operand}" for operand in self.operands)))
 
 
 Statement: TypeAlias = Input | Const | Apply
@@ -253,7 +257,9 @@ def dependence(statement: Statement, earlier: Sequence[frozenset[int]], reduced:
         return frozenset()
     dims = frozenset(k for operand in statement.operands for k in earlier[operand])
     primitive = PRIMITIVES.get(statement.op)
-    return dims - reduced if primitive and primitive.reduces else dims
+    if primitive is None:
+        return dims
+    return dims - reduced if primitive.reduces else dims | reduced if primitive.scans else dims
 
 
 def dependencies(kernel: Kernel) -> tuple[frozenset[int], ...]:

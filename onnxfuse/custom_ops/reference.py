@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from onnxfuse.custom_ops.formulas import ARGUMENTS, FORMULAS, REDUCTIONS, SCANS, argument, scan
 from onnxfuse.custom_ops.program import Apply, Const, Entry, Input, Kernel, Map, Output, Program
 from onnxfuse.custom_ops.types import is_float, is_narrow, to_numpy, value_type
 
-__all__ = ["FORMULAS", "REDUCTIONS", "evaluate"]
+__all__ = ["evaluate"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -128,11 +128,25 @@ class _Run:
         if statement.op == "cast":
             return operands[0].astype(dtype)
         if statement.op in REDUCTIONS:
-            x = operands[0]
-            dims = self.kernel.reduced_dims
-            x = np.broadcast_to(x, [self.extents[k] if k in dims else n for k, n in enumerate(x.shape)])
-            return REDUCTIONS[statement.op](x, tuple(sorted(dims))).astype(dtype)
+            x, dims = self.spread(operands[0]), tuple(sorted(self.kernel.reduced_dims))
+            return REDUCTIONS[statement.op](x, dims).astype(dtype)
+        if statement.op in ARGUMENTS or statement.op in SCANS:
+            return self.along_block(statement, self.spread(operands[0])).astype(dtype)
         return np.asarray(FORMULAS[statement.op](*operands)).astype(dtype)
+
+    def spread(self, x: Array) -> Array:
+        """The value at all points of the reduced dimensions, also where it does not depend on one of them."""
+        dims = self.kernel.reduced_dims
+        return np.broadcast_to(x, [self.extents[k] if k in dims else n for k, n in enumerate(x.shape)])
+
+    def along_block(self, statement: Apply, x: Array) -> Array:
+        """A scan or an argument: along one axis that holds the points of the reduced dimensions in row-major order."""
+        start, end = self.kernel.outer, self.kernel.outer + self.kernel.reduced
+        block = x.reshape([*x.shape[:start], math.prod(x.shape[start:end]), *x.shape[end:]])
+        if statement.op in SCANS:
+            return scan(statement.op, block, start, statement.flags).reshape(x.shape)
+        index = argument(statement.op, block, start, statement.flags)
+        return index.reshape([*x.shape[:start], *[1] * (end - start), *x.shape[end:]])
 
     def store(self, output: Output, value: Array, results: dict[int, Array]) -> None:
         dims = sorted(k for entry in output.map for k, _ in entry.terms)
@@ -147,136 +161,3 @@ class _Run:
             raise ValueError(f"output {output.tensor} has shape {target.shape} in one place, {tuple(shape)} in another")
         value = value.reshape([value.shape[k] for k in dims])
         target[self.index(output.map, dims)] = np.broadcast_to(value, [self.extents[k] for k in dims])
-
-
-def _integer(x: Array) -> bool:
-    return x.dtype.kind in "iu"
-
-
-def _guarded(b: Array) -> Array:
-    return np.where(b == 0, np.ones((), b.dtype), b)
-
-
-def _divide(a: Array, b: Array) -> Array:
-    if not _integer(a):
-        return np.asarray(a / b)
-    b = _guarded(b)
-    quotient = np.floor_divide(a, b)
-    # Integers are divided as in C: towards zero.
-    return np.asarray(np.where((quotient < 0) & (quotient * b != a), quotient + np.ones((), a.dtype), quotient))
-
-
-def _pow(a: Array, b: Array) -> Array:
-    if not _integer(a):
-        return np.asarray(np.power(a, b))
-    negative = b < 0
-    power = np.power(a, np.where(negative, np.zeros((), b.dtype), b))
-    inverse = np.where(a == 1, 1, np.where(a + np.ones((), a.dtype) == 0, np.where(b % 2 == 0, 1, -1), 0))
-    return np.asarray(np.where(negative, inverse, power))
-
-
-def _sigmoid(x: Array) -> Array:
-    small = np.exp(-np.abs(x))
-    return np.asarray(np.where(x < 0, small, np.ones((), x.dtype)) / (1 + small))
-
-
-def _erf(x: Array) -> Array:
-    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64)))
-
-
-# The value of each primitive, of arrays of its operands.
-FORMULAS: dict[str, Callable[..., Any]] = {
-    "abs": np.abs,
-    "neg": np.negative,
-    "sign": np.sign,
-    "reciprocal": lambda a: 1 / a,
-    "sqrt": np.sqrt,
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "erf": _erf,
-    "sigmoid": _sigmoid,
-    "softplus": lambda a: np.logaddexp(a, np.zeros((), a.dtype)),
-    "ceil": np.ceil,
-    "floor": np.floor,
-    "round": np.rint,
-    "relu": lambda a: np.maximum(a, np.zeros((), a.dtype)),
-    "isnan": np.isnan,
-    "isinf": np.isinf,
-    "round_f16": lambda a: a.astype(np.float16),
-    "round_bf16": lambda a: a.astype(ml_dtypes.bfloat16),
-    "not": np.logical_not,
-    "bitwise_not": np.invert,
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": _divide,
-    "mod": lambda a, b: np.mod(a, _guarded(b) if _integer(b) else b),
-    "fmod": lambda a, b: np.fmod(a, _guarded(b) if _integer(b) else b),
-    "pow": _pow,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "xor": np.logical_xor,
-    "bitwise_and": np.bitwise_and,
-    "bitwise_or": np.bitwise_or,
-    "bitwise_xor": np.bitwise_xor,
-    "shift_left": np.left_shift,
-    "shift_right": np.right_shift,
-    "equal": np.equal,
-    "less": np.less,
-    "less_equal": np.less_equal,
-    "greater": np.greater,
-    "greater_equal": np.greater_equal,
-    "where": np.where,
-}
-
-
-def _sum(x: Array, axes: tuple[int, ...]) -> Array:
-    wide = np.float64 if x.dtype.kind == "f" else x.dtype  # integers wrap in their own type
-    return np.asarray(np.sum(x, axes, dtype=wide, keepdims=True))
-
-
-def _prod(x: Array, axes: tuple[int, ...]) -> Array:
-    wide = np.float64 if x.dtype.kind == "f" else x.dtype
-    return np.asarray(np.prod(x, axes, dtype=wide, keepdims=True))
-
-
-def _mean(x: Array, axes: tuple[int, ...]) -> Array:
-    count = math.prod(x.shape[axis] for axis in axes)
-    if x.dtype.kind == "f":
-        return np.asarray(_sum(x, axes) / np.float64(count))
-    return _divide(_sum(x, axes), np.array(max(count, 1)).astype(x.dtype))
-
-
-def _max(x: Array, axes: tuple[int, ...]) -> Array:
-    lowest = {"f": -np.inf, "b": False}.get(x.dtype.kind)
-    return np.asarray(np.max(x, axes, keepdims=True, initial=np.iinfo(x.dtype).min if lowest is None else lowest))
-
-
-def _min(x: Array, axes: tuple[int, ...]) -> Array:
-    highest = {"f": np.inf, "b": True}.get(x.dtype.kind)
-    return np.asarray(np.min(x, axes, keepdims=True, initial=np.iinfo(x.dtype).max if highest is None else highest))
-
-
-REDUCTIONS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
-    "reduce_sum": _sum,
-    "reduce_prod": _prod,
-    "reduce_max": _max,
-    "reduce_min": _min,
-    "reduce_mean": _mean,
-}

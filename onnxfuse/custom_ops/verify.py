@@ -91,6 +91,7 @@ class _KernelCheck:
         self.outputs = outputs
         self.stores = stores
         self.depends: list[frozenset[int]] = []
+        self.scanned: set[int] = set()  # the values that depend on a scan
 
     def fail(self, message: str) -> NoReturn:
         fail_at(self.line, message)
@@ -172,6 +173,8 @@ class _KernelCheck:
         for operand in apply.operands:
             if not 0 <= operand < number:
                 self.fail(f"%{operand} is not an earlier value of this kernel")
+        if apply.flags:
+            self.flags(apply, primitive)
         types = [statement_type(self.kernel.statements[operand]) for operand in apply.operands]
         if apply.type not in VALUE_TYPES:
             self.fail(f"no value has type {apply.type!r}; expected one of {' '.join(VALUE_TYPES)}")
@@ -180,6 +183,20 @@ class _KernelCheck:
                 self.fail(f"cast to the type that %{apply.operands[0]} has; use the value itself")
         else:
             self.operand_types(apply, primitive, types)
+            if primitive.reduces or primitive.scans:
+                self.collective(apply)
+        if (primitive and primitive.scans) or self.scanned.intersection(apply.operands):
+            self.scanned.add(number)
+
+    def flags(self, apply: Apply, primitive: Primitive | None) -> None:
+        allowed = primitive.flags if primitive else ()
+        for flag in apply.flags:
+            if flag not in allowed:
+                self.fail(
+                    f"{apply.op} has no flag {flag!r}" + (f"; expected one of {' '.join(allowed)}" if allowed else "")
+                )
+        if list(apply.flags) != [flag for flag in allowed if flag in apply.flags]:
+            self.fail(f"the flags of {apply.op} stand in this order, each once: {' '.join(allowed)}")
 
     def operand_types(self, apply: Apply, primitive: Primitive, types: list[str]) -> None:
         if apply.op == "where":
@@ -192,13 +209,16 @@ class _KernelCheck:
             self.fail(f"{apply.op} has no operands of type {types[0]}; expected one of {' '.join(primitive.types)}")
         if apply.type != primitive.result_type(types[0]):
             self.fail(f"{apply.op} of {types[0]} gives {primitive.result_type(types[0])}, not {apply.type}")
-        if primitive.reduces:
-            if not self.kernel.reduced:
-                self.fail(f"{apply.op} in a space that reduces nothing; write bars around the reduced dimensions")
-            if not self.depends[apply.operands[0]] & self.kernel.reduced_dims:
-                self.fail(
-                    f"the operand of {apply.op} must depend on a reduced dimension, %{apply.operands[0]} does not"
-                )
+
+    def collective(self, apply: Apply) -> None:
+        """What holds for a reduction and a scan: their operand is a value of the point that depends on no scan."""
+        (operand,) = apply.operands
+        if not self.kernel.reduced:
+            self.fail(f"{apply.op} in a space that reduces nothing; write bars around the reduced dimensions")
+        if not self.depends[operand] & self.kernel.reduced_dims:
+            self.fail(f"the operand of {apply.op} must depend on a reduced dimension, %{operand} does not")
+        if operand in self.scanned:
+            self.fail(f"the operand of {apply.op} may not depend on a scan, %{operand} does; use another kernel")
 
     def output(self, output: Output) -> None:
         kernel = self.kernel

@@ -10,12 +10,15 @@ __all__ = ["classify"]
 def classify(kernel: Kernel) -> str:
     """The rewrite name of a kernel's program (a key of custom_ops.REWRITES).
 
+    - scan: it has a scan, whatever else it contains;
     - softmax: exponentials are divided by their sum (or, for LogSoftmax, the logarithm of their sum is subtracted);
     - layer_norm: what has its mean subtracted is scaled by the root of a mean or sum of its own square;
     - rms_norm: something is scaled by the root of the mean or sum of its square;
     - reduction, elementwise: with and without any other reduction.
     """
     program = _Reader(kernel)
+    if program.scans:
+        return "scan"
     if not program.reductions:
         return "elementwise"
     if any(program.normalizes_exponentials(s) for s in program.sums):
@@ -36,6 +39,7 @@ class _Reader:
                 for o in statement.operands:
                     self.users.setdefault(o, []).append(k)
         self.reductions = [k for k in range(len(self.statements)) if self.op(k).startswith("reduce_")]
+        self.scans = [k for k in range(len(self.statements)) if self.op(k).startswith("scan_")]
         self.sums = [k for k in self.reductions if self.op(k) in ("reduce_sum", "reduce_mean")]
 
     def op(self, k: int) -> str:

@@ -10,7 +10,7 @@ from cpu_runner import Array, ulps
 from gpu_runner import run, run_all
 from test_cpu_primitives import CASES, EXACT, FREE_ZEROS, integers, operands, program
 
-from onnxfuse.custom_ops.reference import FORMULAS
+from onnxfuse.custom_ops.formulas import FORMULAS
 from onnxfuse.custom_ops.types import VALUE_TYPES, integer_range, is_float, to_numpy
 
 LIMIT = 5.0  # units in the last place, of what is not rounded correctly

@@ -25,7 +25,7 @@ def _direct(primitive: str, arity: int) -> None:
 
 # A primitive whose table entry names an operator without attributes computes just that operator.
 for _name, _primitive in PRIMITIVES.items():
-    if _primitive.onnx and not _primitive.attributes and not _primitive.reduces and _name not in ("isinf", "pow"):
+    if _primitive.onnx and not _primitive.attributes and _primitive.kind == "element" and _name not in ("isinf", "pow"):
         _direct(_name, _primitive.arity)
 
 
