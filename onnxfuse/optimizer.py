@@ -18,12 +18,14 @@ from onnxfuse.editing import ModelEditor, from_graphsurgeon
 from onnxfuse.errors import ModelError, OnnxfuseError
 from onnxfuse.external_data import with_small_values
 from onnxfuse.files import load_model, save_model
+from onnxfuse.opsets import declare_runnable
 from onnxfuse.report import Refusal, Report
 from onnxfuse.rewrites.constants import Constants, find_constants
 from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.functions import inline_fusible
 from onnxfuse.rewrites.fuse import Choice, FusedNode, fuse_graph
 from onnxfuse.rewrites.graph import GraphView
+from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 from onnxfuse.rewrites.matmul_transposes import expose_swaps
 from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
 
@@ -84,13 +86,15 @@ def optimize(
     opset = _opset(proto)
     proto = inline_fusible(proto, choice.min_nodes)
     report = Report(target)
-    for _ in range(_PASSES):
+    original = proto
+    for attempt in range(_PASSES):
         editor = ModelEditor(proto)
         if target == "cuda" and expose_swaps(editor):
             editor = ModelEditor(editor.to_model())
         sorted_model = editor.to_model()
         if not _same_order(proto.graph, sorted_model.graph):
             editor = ModelEditor(sorted_model)
+        original = sorted_model if attempt == 0 else original
         report.nodes_before = report.nodes_before or _count_nodes(sorted_model.graph)
         before, report.refusals = report.refusals, []
         made = len(report.fusions)
@@ -100,8 +104,16 @@ def optimize(
         if len(report.fusions) == made:
             break
         proto = editor.to_model()
-    refresh_functions(editor, opset, fallback)
+    refresh_functions(editor, min(opset, RUNNABLE_OPSET), fallback)
     optimized = editor.to_model()
+    if opset > RUNNABLE_OPSET and report.fusions:
+        if reason := declare_runnable(optimized):
+            optimized = _undone(report, original, f"ONNX Runtime loads no opset above {RUNNABLE_OPSET}, and {reason}")
+        else:
+            report.notes.append(
+                f"the model declares opset {RUNNABLE_OPSET} in place of {opset}: what is left of it means the same "
+                "there, and ONNX Runtime 1.32 loads no newer one"
+            )
     report.nodes_after = _count_nodes(optimized.graph)
     return Result(optimized, report, source_dir)
 
@@ -110,6 +122,15 @@ def _first_reasons(before: list[Refusal], now: list[Refusal]) -> list[Refusal]:
     """The refusals of a pass, with the reasons of the pass before: its neighbours had not been fused away yet."""
     reasons = {(r.graph, r.node): r for r in before}
     return [reasons.get((r.graph, r.node), r) for r in now]
+
+
+def _undone(report: Report, original: onnx.ModelProto, reason: str) -> onnx.ModelProto:
+    """The model as it was, sorted, with the reason for what had been fused in the report."""
+    for fusion in report.fusions:
+        nodes = zip(fusion.nodes, fusion.operators, strict=True)
+        report.refusals += [Refusal(node, operator, reason, fusion.graph) for node, operator in nodes]
+    report.fusions.clear()
+    return original
 
 
 def _choice(target: str, min_nodes: int, skip: Iterable[str], only: Iterable[str]) -> Choice:

@@ -42,11 +42,15 @@ class Refusal:
 
 @dataclass
 class Report:
-    """All fusions and refusals of one `optimize` call, and the number of nodes before and after, bodies included."""
+    """All fusions and refusals of one `optimize` call, and the number of nodes before and after, bodies included.
+
+    `notes` are things the user should know of the model as a whole.
+    """
 
     target: str
     fusions: list[Fusion] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     nodes_before: int = 0
     nodes_after: int = 0
 

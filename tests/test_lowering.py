@@ -9,9 +9,10 @@ import numpy as np
 import onnx
 import pytest
 from graph_check import check, fused_nodes
-from graphs import optimized
+from graphs import fused, optimized, parse
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxfuse import optimize
 from onnxfuse.rewrites.lowering import LOWERINGS, NEWEST_OPSET
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 
@@ -123,7 +124,7 @@ def test_elementwise(op: str) -> None:
     for opset in versions(op):
         for given, attributes in arguments(op, opset):
             types = [TensorProto.BOOL, *given[1:]] if op == "Where" else given
-            shapes = [(2, 9), (9,), (2, 1)] if op != "PRelu" else [(2, 9), (9,)]
+            shapes = {"PRelu": [(2, 9), (9,)], "SwiGLU": [(2, 9), (2, 9)]}.get(op, [(2, 9), (9,), (2, 1)])
             arrays = [data(t, s, op, k) for k, (t, s) in enumerate(zip(types, shapes, strict=False))]
             model = single(op, opset, arrays, types, **attributes)
             done, reason = fuses(model, arrays)
@@ -152,14 +153,70 @@ def test_reductions(op: str) -> None:
             assert done or (reason and (type_ != F or axes == [-1, 0] or opset == 7)), (op, opset, type_, axes, reason)
 
 
-def test_a_reduction_that_reduces_nothing_is_left() -> None:
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceProd"])
+@pytest.mark.parametrize("empty", ["<int64[0] axes = {}>", ""])
+def test_a_reduction_that_reduces_nothing_hands_on_what_it_reads(op: str, empty: str) -> None:
+    axes = "" if empty else ", int64[0] axes"
+    graph = (
+        f"g (float[3, N] x{axes}) => (float[3, N] y) {empty} {{ a = Exp (x) "
+        f"s = {op} <noop_with_empty_axes = 1> (a, axes) b = Neg (s) y = Tanh (b) }}"
+    )
+    kinds, model, _ = optimized(graph, opset=18, feeds={"axes": np.zeros(0, np.int64)} if axes else None)
+    assert kinds == ["FusedElementwise"]
+    assert len(model.graph.node) == 1
+
+
+def test_a_reduction_that_changes_the_elements_without_reducing_is_left() -> None:
     graph = (
         "g (float[3, 4] x) => (float[3, 4] y) <int64[0] axes = {}> { a = Exp (x) "
-        "s = ReduceSum <noop_with_empty_axes = 1> (a, axes) b = Neg (s) y = Tanh (b) }"
+        "s = ReduceL1 <noop_with_empty_axes = 1> (a, axes) b = Neg (s) y = Tanh (b) }"
     )
     _, model, report = optimized(graph, opset=18)
-    assert "ReduceSum" in [node.op_type for node in model.graph.node]
+    assert "ReduceL1" in [node.op_type for node in model.graph.node]
     assert any("reduces nothing" in refusal.reason for refusal in report.refusals)
+
+
+@pytest.mark.parametrize(
+    ("x", "axes", "values", "keepdims", "y"),
+    [
+        ("3, 4", "0", [], 1, "[1, 1]"),
+        ("3, 4", "0", [], 0, ""),
+        ("N, 4", "0", [], 1, "[1, 1]"),
+        ("N", "1", [0], 1, "[1]"),
+        ("5", "1", [-1], 0, ""),
+        ("1, 1", "1", [1], 1, "[1, 1]"),
+        ("1, 1", "N", [0, 1], 1, "[1, 1]"),
+    ],
+)
+def test_axes_that_follow_from_shapes(x: str, axes: str, values: list[int], keepdims: int, y: str) -> None:
+    graph = (
+        f"g (float[{x}] x, int64[{axes}] axes) => (float{y} y) "
+        f"{{ a = Exp (x) y = ReduceSum <keepdims = {keepdims}> (a, axes) }}"
+    )
+    kinds, _, _ = optimized(graph, opset=18, feeds={"axes": np.array(values, np.int64)}, sizes={"N": 2})
+    assert len(kinds) == 1
+
+
+@pytest.mark.parametrize(
+    ("x", "axes", "keepdims"), [("3, 4", "1", 1), ("3, 4", "2", 1), ("3, 4", "N", 1), ("4", "N", 1), ("1, 1", "1", 0)]
+)
+def test_axes_that_only_a_run_knows_are_not_guessed(x: str, axes: str, keepdims: int) -> None:
+    graph = (
+        f"g (float[{x}] x, int64[{axes}] axes) => (float[1] y) "
+        f"{{ a = Exp (x) y = ReduceSum <keepdims = {keepdims}> (a, axes) }}"
+    )
+    report = optimize(parse(graph, 18)).report
+    assert not report.fusions
+    assert any(r.operator == "ReduceSum" and "axes input is not constant" in r.reason for r in report.refusals)
+
+
+def test_what_follows_a_reduction_of_an_unknown_axis_fuses() -> None:
+    graph = (
+        "g (float[3, 4, 5] x, int64[1] axes) => (float[a, b] y) "
+        "{ s = ReduceSum <keepdims = 0> (x, axes) b = Exp (s) y = Neg (b) }"
+    )
+    for axis in (0, 1, -1):
+        assert fused(graph, opset=18, feeds={"axes": np.array([axis], np.int64)}) == ["FusedElementwise"]
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1, 2])

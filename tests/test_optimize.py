@@ -156,14 +156,6 @@ def test_path_with_external_data(tmp_path: Path) -> None:
     np.testing.assert_allclose(run(onnx.load(target), feeds, library=True)[0], expected, rtol=1e-5)
 
 
-def test_newer_opsets_are_left_alone() -> None:
-    model = parse(CHAIN, opset=27)
-    result = optimize(model)
-    assert fused_nodes(result.model) == []
-    assert all("newer than what onnxfuse knows" in r.reason for r in result.report.refusals)
-    assert result.model.graph.node == model.graph.node
-
-
 def test_old_opsets_are_left_alone() -> None:
     found = optimize(parse(CHAIN, opset=6))
     assert fused_nodes(found.model) == []

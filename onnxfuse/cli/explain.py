@@ -15,6 +15,8 @@ def show_explanation(report: Report, programs: bool) -> None:
         _show_fusion(number, fusion, programs)
     if report.refusals:
         show_refusals(report.refusals)
+    for note in report.notes:
+        line(f"note: {note}", "yellow")
     saved = f" and {human_bytes(report.bytes_saved)} of memory traffic" if report.bytes_saved is not None else ""
     line(f"target {report.target}: {report.nodes_before} nodes -> {report.nodes_after}", "bold")
     line(f"{len(report.fusions)} fused nodes save {report.launches_saved} launches{saved} a run")

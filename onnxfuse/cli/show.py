@@ -43,6 +43,8 @@ def show_report(report: Report, verbose: bool) -> None:
         (show_refusals if verbose else _reasons)(report.refusals)
     for note, count in Counter(n for f in report.fusions for n in f.notes).items():
         line(f"note: {note}" + (f" ({count} nodes)" if count > 1 else ""), "yellow")
+    for note in report.notes:
+        line(f"note: {note}", "yellow")
     before, after = report.nodes_before, report.nodes_after
     line(f"target {report.target}: {before} nodes -> {after}, of which {len(report.fusions)} fused", "bold")
     if report.fusions:

@@ -130,7 +130,8 @@ def _mod(e: Emitter, type_: str, a: str, b: str) -> str | None:
     r = spell(e, "fmod", type_, [a, b])
     other_sign = e.node("Xor", [e.node("Less", [r, zero]), e.node("Less", [b, zero])])
     wrong = e.node("And", [other_sign, e.node("Not", [spell(e, "equal", type_, [r, zero])])])
-    return spell(e, "where", type_, [wrong, e.node("Add", [r, b]), r])
+    size = e.node("Abs", [spell(e, "where", type_, [wrong, e.node("Add", [r, b]), r])])
+    return e.node("Mul", [size, e.node("Sign", [b])])  # ONNX Runtime's Where loses the sign of a zero
 
 
 def _neg(e: Emitter, type_: str, x: str) -> str | None:

@@ -16,7 +16,7 @@ from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView, node_label
 from onnxfuse.rewrites.layout import Layout
 from onnxfuse.rewrites.leave import cannot_run, left_to_runtime, without_function, without_kernel
-from onnxfuse.rewrites.lowering import LOWERINGS, lower
+from onnxfuse.rewrites.lowering import LOWERINGS, RUNNABLE_OPSET, lower
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 from onnxfuse.rewrites.lowering.normalizations import NORMALIZATIONS
 from onnxfuse.rewrites.regions import Region, grow_regions
@@ -215,7 +215,7 @@ def _emitted(view: GraphView, layout: Layout, outputs: Iterable[str], choice: Ch
     emitted = emit(layout, [(name, view.type_of(name).type) for name in outputs])
     if choice.target == "cpu" and (op := without_kernel(emitted.program)):
         raise RefusalError(f"ONNX Runtime has no CPU kernel for {op} of float64: only with the library would it run")
-    if missing := without_function(emitted.program, view.opset):
+    if missing := without_function(emitted.program, min(view.opset, RUNNABLE_OPSET)):
         raise RefusalError(f"no local function can stand in for it: {missing}")
     return emitted
 

@@ -19,6 +19,7 @@ from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import Apply, Program
 from onnxfuse.rewrites.convolutions import inside_convolutions
 from onnxfuse.rewrites.graph import GraphView
+from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 
 __all__ = ["left_to_runtime", "shape_arithmetic"]
 
@@ -76,6 +77,9 @@ _WITHOUT_FLOAT64 = frozenset(p.onnx for p in PRIMITIVES.values() if "f64" in p.t
 def cannot_run(view: GraphView, target: str, fused: Collection[int]) -> str:
     """Why ONNX Runtime cannot run the graph on the target once the nodes `fused` are fused; "" where it can."""
     for i, proto in enumerate(view.protos):
+        names = (*proto.input, *proto.output)
+        if target == "cpu" and view.opset > RUNNABLE_OPSET and any(view.type_of(n).type == "bf16" for n in names):
+            return "ONNX Runtime runs bfloat16 of so new an opset on no CPU; optimize for target cuda"
         if i in fused or proto.domain not in ("", "ai.onnx"):
             continue
         if proto.op_type in _WITHOUT_KERNELS and view.opset >= 22:

@@ -74,13 +74,19 @@ def _gemm(at: Site) -> Shapes:
 
 
 def _reduce(at: Site) -> Shapes:
-    shape, axes = at.inputs[0].shape, at.axes()
-    if shape is None or (axes is None and not at.attribute("keepdims", 1)):
+    shape, axes, keepdims = at.inputs[0].shape, at.axes(), bool(at.attribute("keepdims", 1))
+    if shape is None:
         return None
     if axes is None:
-        return [tuple(1 if d == 1 else at.symbols.fresh() for d in shape)]
+        if keepdims:
+            return [tuple(1 if d == 1 else at.symbols.fresh() for d in shape)]
+        if len(at.inputs) > 1 and at.inputs[1].shape == (1,):
+            return [tuple(at.symbols.fresh() for _ in shape[1:])]  # which one goes is unknown
+        return None
+    if not axes and at.attribute("noop_with_empty_axes", 0):
+        return [shape]
     reduced = {a % len(shape) for a in axes} if axes and shape else set(range(len(shape)))
-    if at.attribute("keepdims", 1):
+    if keepdims:
         return [tuple(1 if k in reduced else d for k, d in enumerate(shape))]
     return [tuple(d for k, d in enumerate(shape) if k not in reduced)]
 

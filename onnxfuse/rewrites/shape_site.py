@@ -12,7 +12,7 @@ import onnx
 from onnxfuse.rewrites.dims import Dim, Shape, Symbols
 from onnxfuse.rewrites.shape_values import SymbolicValue
 
-__all__ = ["Shapes", "Site", "TensorType"]
+__all__ = ["Shapes", "Site", "TensorType", "only_axes"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,15 @@ class TensorType:
 
 
 Shapes: TypeAlias = list[Shape | None] | None
+
+
+def only_axes(shape: Shape | None, axes: Shape | None) -> list[int] | None:
+    """The axes of a tensor of `shape` that an input of shape `axes` must hold, whatever its values; None: unknown."""
+    if axes == (0,):
+        return []
+    if shape is not None and len(shape) == 1 and axes is not None and all(isinstance(d, int) and d > 0 for d in axes):
+        return [0]
+    return None
 
 
 @dataclass(frozen=True)
@@ -61,8 +70,10 @@ class Site:
         return [d if isinstance(d, str) else int(d) for d in value.reshape(-1)]
 
     def axes(self) -> list[int] | None:
-        """The axes, from input 1 or the attribute; None where they are not constant."""
+        """The axes, from input 1 or the attribute; None where they are not known."""
         if len(self.node.input) > 1 and self.node.input[1]:
             value = self.constant(1)
-            return None if value is None else [int(v) for v in value.reshape(-1)]
+            return (
+                only_axes(self.inputs[0].shape, self.inputs[1].shape) if value is None else value.reshape(-1).tolist()
+            )
         return self.ints("axes", [])

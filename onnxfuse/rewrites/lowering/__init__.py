@@ -16,8 +16,10 @@ from onnxfuse.rewrites.lowering.operator import LOWERINGS, Operator
 
 __all__ = ["LOWERINGS", "Fragment", "Operator", "RefusalError", "lower"]
 
-# The last opset that ONNX Runtime 1.32 runs; later ones may give an operator another meaning.
-NEWEST_OPSET = 26
+# The last opset whose operators the lowerings know; later ones may give an operator another meaning.
+NEWEST_OPSET = 28
+# The last opset that ONNX Runtime 1.31 and 1.32 load: local functions are written in it at the newest.
+RUNNABLE_OPSET = 26
 # Importing these modules fills LOWERINGS.
 _MODULES = (activations, contrib, data_movement, elementwise, normalizations, reductions, softmax)
 
@@ -32,9 +34,7 @@ def lower(operator: Operator) -> Fragment:
             "before opset 7 broadcasting follows other rules; convert the model with onnx.version_converter"
         )
     if operator.opset > NEWEST_OPSET:
-        raise RefusalError(
-            f"opset {operator.opset} is newer than what onnxfuse knows ({NEWEST_OPSET}), as of ONNX Runtime 1.32"
-        )
+        raise RefusalError(f"opset {operator.opset} is newer than what onnxfuse knows ({NEWEST_OPSET})")
     results = found(operator)
     for i, name in enumerate(operator.outputs):
         if name and i >= len(results):

@@ -117,3 +117,12 @@ def _swish(op: Operator) -> Sequence[Value]:
     x, b = _float(op), op.build
     alpha = op.float_attribute("alpha", 1.0)
     return [b("mul", x, b("sigmoid", x if alpha == 1 else b("mul", x, alpha)))]
+
+
+@lowering("SwiGLU")
+def _swiglu(op: Operator) -> Sequence[Value]:
+    (gate,) = _swish(op)
+    linear = op.value(1)
+    if linear.shape != gate.shape:
+        raise RefusalError("its inputs are not known to have the same shape")
+    return [op.build("mul", gate, linear)]

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from onnxfuse.custom_ops.primitives import PRIMITIVES
-from onnxfuse.custom_ops.types import is_float, is_narrow, to_numpy
+from onnxfuse.custom_ops.types import is_float, is_narrow, size, to_numpy
 from onnxfuse.rewrites.fragment import RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import LOWERINGS, Operator, lowering
 
@@ -75,8 +75,29 @@ def _pow(op: Operator) -> Sequence[Value]:
 
 @lowering("BitShift")
 def _bit_shift(op: Operator) -> Sequence[Value]:
-    direction = op.attribute("direction", "LEFT")
-    return [op.build("shift_left" if direction == "LEFT" else "shift_right", op.value(0), op.value(1))]
+    x, count, b = op.value(0), op.value(1), op.build
+    left = op.attribute("direction", "LEFT") == "LEFT"
+    shift = "shift_left" if left else "shift_right"
+    if op.opset < 28:
+        return [b(shift, x, count)]
+    # By less than nothing or all its bits, an element leaves its sign alone; else bits move, in unsigned integers.
+    width = 8 * size(x.type)
+    if x.type.startswith("u"):
+        inside = b("less", count, width)
+        return [b("where", inside, b(shift, x, b("where", inside, count, 0)), 0)]
+    unsigned = f"u{width}"
+    negative = b("less", x, 0)
+    inside = b("and", b("less", count, width), b("greater_equal", count, 0))
+    by = b.cast(b("where", inside, count, 0), unsigned)
+    positive = b.cast(b("where", negative, b("bitwise_not", x), x), unsigned)
+    if not left:
+        moved = b.cast(b(shift, positive, by), x.type)
+        moved = b("where", inside, moved, 0)
+        return [b("where", negative, b("bitwise_not", moved), moved)]
+    bits = b(shift, b("where", negative, b("bitwise_not", positive), positive), by)
+    high = b.cast(b("shift_right", bits, width - 1), "bool")
+    moved = b.cast(b("where", high, b("bitwise_not", bits), bits), x.type)
+    return [b("where", inside, b("where", high, b("bitwise_not", moved), moved), 0)]
 
 
 @lowering("IsInf")

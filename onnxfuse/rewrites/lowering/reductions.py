@@ -5,25 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnxfuse.custom_ops.types import is_float
+from onnxfuse.rewrites.dims import Shape
 from onnxfuse.rewrites.fragment import Builder, RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import Operator, lowering
+from onnxfuse.rewrites.shape_site import only_axes
 
 __all__: list[str] = []
 
+# What these make of each element where they reduce nothing depends on the version of ONNX Runtime.
+_CHANGES_ELEMENTS = frozenset(("L1", "L2", "LogSum", "LogSumExp", "SumSquare"))
 
-def reduced_axes(op: Operator, rank: int) -> list[int]:
-    """The axes of a reduction, from the attribute or a constant input; all where none are given."""
-    if op.has(1):
-        axes = [int(a) for a in op.constant(1, "its axes input").reshape(-1)]
-    else:
-        axes = [int(a) for a in op.attribute("axes", [])]
-    if not axes:
-        if op.attribute("noop_with_empty_axes", 0):
-            raise RefusalError("it reduces nothing (noop_with_empty_axes)")
-        axes = list(range(rank))
-    if not axes:
+
+def _given_axes(op: Operator, shape: Shape, *, keepdims: bool) -> list[int]:
+    """The axes that the attribute or the input gives, none where there are none; an input's may follow from shapes."""
+    if not op.has(1):
+        return [int(a) for a in op.attribute("axes", [])]
+    known = op.types.get(op.inputs[1])
+    if op.inputs[1] not in op.constants and known is not None:
+        found = only_axes(shape, known.shape)
+        if found is not None:
+            return found
+        if keepdims and all(d == 1 for d in shape):
+            return list(range(len(shape)))  # whatever it reduces, the elements stay as they are
+    return [int(a) for a in op.constant(1, "its axes input").reshape(-1)]
+
+
+def reduced_axes(op: Operator, shape: Shape, *, keepdims: bool = True) -> list[int]:
+    """The axes of a reduction of a tensor of `shape`, all where none are given; empty where it reduces nothing."""
+    axes = _given_axes(op, shape, keepdims=keepdims)
+    if not axes and op.attribute("noop_with_empty_axes", 0):
+        return []
+    if not shape:
         raise RefusalError("it reduces a scalar")
-    return axes
+    return axes or list(range(len(shape)))
 
 
 def log_sum_exp(b: Builder, x: Value, axes: Sequence[int], keepdims: bool) -> Value:
@@ -43,8 +57,12 @@ def _reduction(op: Operator) -> Sequence[Value]:
     x, b = op.value(0), op.build
     if x.op == "const":
         raise RefusalError("its input is constant")
-    axes, keepdims = reduced_axes(op, len(x.shape)), bool(op.attribute("keepdims", 1))
-    kind = op.op_type.removeprefix("Reduce")
+    keepdims = bool(op.attribute("keepdims", 1))
+    axes, kind = reduced_axes(op, x.shape, keepdims=keepdims), op.op_type.removeprefix("Reduce")
+    if not axes:
+        if kind in _CHANGES_ELEMENTS:
+            raise RefusalError("it reduces nothing (noop_with_empty_axes)")
+        return [x]
     if kind in ("L2", "LogSum", "LogSumExp") and not is_float(x.type):
         raise RefusalError(f"{op.op_type} of integers is left to the runtime")
     if kind == "L1":
