@@ -17,7 +17,7 @@ from onnxfuse.damage import check_damage
 from onnxfuse.errors import ModelError
 from onnxfuse.external_data import check_external, external_range, external_tensors
 
-__all__ = ["LoadedModel", "load_model", "save_model"]
+__all__ = ["LoadedModel", "load_model", "save_model", "save_text"]
 
 _CHUNK = 1 << 20
 _MAX_PROTO_BYTES = (1 << 31) - (1 << 24)  # protobuf's limit, less room for what is not weights
@@ -96,12 +96,7 @@ def save_model(
         ModelError: the output's folder is missing, the output is a folder or the model's data, or writing failed.
     """
     path = Path(path)
-    if not path.parent.is_dir():
-        raise ModelError(f"the folder '{path.parent}' does not exist: create it first, or choose another output")
-    if path.is_dir():
-        raise ModelError(f"'{path}' is a folder: give the output a file name")
-    if path.exists() and not path.is_file():  # a pipe or a device, which the new file would replace
-        raise ModelError(f"'{path}' is no regular file: choose another output")
+    _check_writable(path)
     transaction = _Transaction(path.parent)
     try:
         model = _place_external(model, path, Path(source_dir) if source_dir is not None else None, transaction)
@@ -113,6 +108,30 @@ def save_model(
         raise ModelError(f"'{path}' cannot be written: {error.strerror or error}") from error
     finally:
         transaction.clean_up()
+
+
+def save_text(text: str, path: str | os.PathLike[str]) -> None:
+    """Writes a text as UTF-8, whole or not at all. Raises ModelError saying what is in the way."""
+    path = Path(path)
+    _check_writable(path)
+    transaction = _Transaction(path.parent)
+    try:
+        with transaction.create(path) as file:
+            file.write(text.encode("utf-8", "backslashreplace"))
+        transaction.commit()
+    except OSError as error:
+        raise ModelError(f"'{path}' cannot be written: {error.strerror or error}") from error
+    finally:
+        transaction.clean_up()
+
+
+def _check_writable(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise ModelError(f"the folder '{path.parent}' does not exist: create it first, or choose another output")
+    if path.is_dir():
+        raise ModelError(f"'{path}' is a folder: give the output a file name")
+    if path.exists() and not path.is_file():  # a pipe or a device, which the new file would replace
+        raise ModelError(f"'{path}' is no regular file: choose another output")
 
 
 def _place_external(

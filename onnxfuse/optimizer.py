@@ -19,6 +19,7 @@ from onnxfuse.errors import ModelError, OnnxfuseError
 from onnxfuse.external_data import with_small_values
 from onnxfuse.files import load_model, save_model
 from onnxfuse.opsets import declare_runnable
+from onnxfuse.outline import body_path, source_nodes
 from onnxfuse.report import Refusal, Report
 from onnxfuse.rewrites.constants import Constants, find_constants
 from onnxfuse.rewrites.dims import Symbols
@@ -85,17 +86,19 @@ def optimize(
     proto, source_dir = _read(model)
     opset = _opset(proto)
     proto = inline_fusible(proto, choice.min_nodes)
-    report = Report(target)
+    report = Report(target, model=os.fspath(model) if isinstance(model, (str, os.PathLike)) else proto.graph.name)
     original = proto
-    for attempt in range(_PASSES):
+    for _ in range(_PASSES):
         editor = ModelEditor(proto)
         if target == "cuda" and expose_swaps(editor):
             editor = ModelEditor(editor.to_model())
         sorted_model = editor.to_model()
         if not _same_order(proto.graph, sorted_model.graph):
             editor = ModelEditor(sorted_model)
-        original = sorted_model if attempt == 0 else original
-        report.nodes_before = report.nodes_before or _count_nodes(sorted_model.graph)
+        if not report.source:
+            original = sorted_model
+            report.source = source_nodes(sorted_model.graph)
+            report.nodes_before = len(report.source)
         before, report.refusals = report.refusals, []
         made = len(report.fusions)
         analyzed = with_small_values(sorted_model, source_dir)
@@ -114,7 +117,7 @@ def optimize(
                 f"the model declares opset {RUNNABLE_OPSET} in place of {opset}: what is left of it means the same "
                 "there, and ONNX Runtime 1.32 loads no newer one"
             )
-    report.nodes_after = _count_nodes(optimized.graph)
+    report.nodes_after = len(source_nodes(optimized.graph))
     return Result(optimized, report, source_dir)
 
 
@@ -186,14 +189,6 @@ def _same_order(a: onnx.GraphProto, b: onnx.GraphProto) -> bool:
     return True
 
 
-def _count_nodes(graph: onnx.GraphProto) -> int:
-    return sum(
-        (node.op_type != "Constant")
-        + sum(_count_nodes(a.g) for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
-        for node in graph.node
-    )
-
-
 class _Optimization:
     """Walks the graphs of a model, outer before inner, and puts fused nodes in place."""
 
@@ -238,9 +233,8 @@ class _Optimization:
             for k, attribute in enumerate(node.attribute):
                 if attribute.type == onnx.AttributeProto.GRAPH:
                     body = graph.nodes[i].attrs[attribute.name]
-                    step = f"{node.name or node.op_type}.{attribute.name}"
                     inner = with_types.attribute[k].g
-                    self.graph(body, attribute.g, inner, types, known, f"{name}/{step}" if name else step)
+                    self.graph(body, attribute.g, inner, types, known, body_path(name, node, attribute))
 
     def place(self, view: GraphView, fused: FusedNode) -> None:
         nodes, tensors = [view.nodes[i] for i in fused.nodes], view.tensors

@@ -2,9 +2,46 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-__all__ = ["Fusion", "Refusal", "Report"]
+if TYPE_CHECKING:
+    from onnxfuse.report_page import Measurements
+
+__all__ = ["Fusion", "Refusal", "Report", "SourceNode", "Tensor", "by_reason"]
+
+# What in a reason names a tensor or a number, and so keeps equal reasons apart.
+_NAME = re.compile(r"'[^']*'|\S*[0-9_/]\S*(?<![,;:])")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What is known of a value in the source graph.
+
+    `type` is one of the program language ("f16", "i64"; "" for any other), `shape` has an int or a symbol for each
+    dimension (None: unknown rank), `constant` says whether it is the same in every run, and `value` is the text of a
+    constant that has one element.
+    """
+
+    type: str
+    shape: tuple[int | str, ...] | None
+    constant: bool = False
+    value: str | None = None
+
+
+@dataclass(frozen=True)
+class SourceNode:
+    """A node of the graph as it was: its name, operator, and the names of what it reads and makes ("" for left out)."""
+
+    name: str
+    operator: str
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    graph: str = ""
 
 
 @dataclass(frozen=True)
@@ -14,7 +51,8 @@ class Fusion:
     `nodes` are the names of the source nodes it replaces, in graph order (an unnamed node shows as its type and
     first output), `operators` their types. `bytes_saved` counts the reads and writes of intermediates that no
     longer happen, where all shapes are static, else None. `notes` are things the user should know (an overflow in
-    float16 that the fused arithmetic avoids).
+    float16 that the fused arithmetic avoids). `source` has the nodes with what they read and make, and `tensors` the
+    types of all values that appear there.
     """
 
     op_type: str
@@ -28,6 +66,8 @@ class Fusion:
     bytes_saved: int | None
     graph: str = ""
     notes: tuple[str, ...] = ()
+    source: tuple[SourceNode, ...] = field(default=(), repr=False)
+    tensors: Mapping[str, Tensor] = field(default_factory=dict, repr=False, hash=False)
 
 
 @dataclass(frozen=True)
@@ -44,7 +84,8 @@ class Refusal:
 class Report:
     """All fusions and refusals of one `optimize` call, and the number of nodes before and after, bodies included.
 
-    `notes` are things the user should know of the model as a whole.
+    `notes` are things the user should know of the model as a whole; `model` is what to call it; `source` are its nodes
+    in order, bodies included and Constant nodes not.
     """
 
     target: str
@@ -53,6 +94,8 @@ class Report:
     notes: list[str] = field(default_factory=list)
     nodes_before: int = 0
     nodes_after: int = 0
+    model: str = ""
+    source: list[SourceNode] = field(default_factory=list, repr=False)
 
     @property
     def launches_saved(self) -> int:
@@ -64,3 +107,27 @@ class Report:
         """Bytes of memory traffic saved by one run, or None where no fusion has static shapes."""
         known = [f.bytes_saved for f in self.fusions if f.bytes_saved is not None]
         return sum(known) if known else None
+
+    def to_html(self, measurements: Measurements | None = None) -> str:
+        """One self-contained page for a person: what was fused and where, what was left and why, and what it gains.
+
+        `measurements` are results of `validate` and `bench` to show with it.
+        """
+        from onnxfuse.report_page import render
+
+        return render(self, measurements)
+
+    def save_html(self, path: str | os.PathLike[str], measurements: Measurements | None = None) -> None:
+        """Writes the page of `to_html`, whole or not at all. Raises ModelError saying what is in the way."""
+        from onnxfuse.files import save_text
+
+        save_text(self.to_html(measurements), path)
+
+
+def by_reason(refusals: Iterable[Refusal]) -> list[tuple[str, list[Refusal]]]:
+    """The refusals by reason, the most frequent first; reasons that differ in names and numbers only are one."""
+    groups: dict[str, list[Refusal]] = defaultdict(list)
+    for refusal in refusals:
+        groups[_NAME.sub("...", refusal.reason)].append(refusal)
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    return [(reason if len({r.reason for r in group}) > 1 else group[0].reason, group) for reason, group in ordered]

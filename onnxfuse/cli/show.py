@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from onnxfuse.cli.console import human_bytes, line, table
-from onnxfuse.report import Fusion, Refusal, Report
+from onnxfuse.report import Fusion, Refusal, Report, by_reason
 from onnxfuse.validate.compare import OutputComparison
 from onnxfuse.validate.validation import Validation
 
@@ -16,8 +15,6 @@ __all__ = ["show_refusals", "show_report", "show_validation"]
 _MOST_ROWS = 20
 _MOST_EXAMPLES = 3
 _WIDEST = 64
-# What in a reason names a tensor or a number, and so keeps equal reasons apart.
-_NAME = re.compile(r"'[^']*'|\S*[0-9_/]\S*(?<![,;:])")
 
 
 def compact(operators: Iterable[str]) -> str:
@@ -79,15 +76,11 @@ def _every_fusion(fusions: Sequence[Fusion]) -> None:
 
 
 def _reasons(refusals: Sequence[Refusal]) -> None:
-    reasons: dict[str, list[Refusal]] = defaultdict(list)
-    for refusal in refusals:
-        reasons[_NAME.sub("...", refusal.reason)].append(refusal)
-    ordered = sorted(reasons.items(), key=lambda reason: -len(reason[1]))
+    ordered = by_reason(refusals)
     rows = []
     for reason, group in ordered[:_MOST_ROWS]:
         examples = [f"{r.node} ({r.operator})" for r in group[:_MOST_EXAMPLES]]
-        shown = reason if len({r.reason for r in group}) > 1 else group[0].reason
-        rows.append((str(len(group)), shown, _shorten(", ".join(examples))))
+        rows.append((str(len(group)), reason, _shorten(", ".join(examples))))
     table("Not fused", ("count", "reason", "examples"), rows, right=(0,))
     if len(ordered) > _MOST_ROWS:
         line(f"... and {len(ordered) - _MOST_ROWS} more reasons (--verbose shows all)")

@@ -8,19 +8,20 @@ from dataclasses import dataclass, field
 from onnxfuse.custom_ops import REWRITES
 from onnxfuse.custom_ops.program import Program
 from onnxfuse.custom_ops.types import from_numpy
+from onnxfuse.outline import node_label, source_node
 from onnxfuse.report import Fusion, Refusal
 from onnxfuse.rewrites.classify import classify
 from onnxfuse.rewrites.convolutions import stays_blocked
 from onnxfuse.rewrites.emit import Emitted, emit
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
-from onnxfuse.rewrites.graph import GraphView, node_label
+from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.layout import Layout
 from onnxfuse.rewrites.leave import cannot_run, left_to_runtime, without_function, without_kernel
 from onnxfuse.rewrites.lowering import LOWERINGS, RUNNABLE_OPSET, lower
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 from onnxfuse.rewrites.lowering.normalizations import NORMALIZATIONS
 from onnxfuse.rewrites.regions import Region, grow_regions
-from onnxfuse.rewrites.savings import accuracy_notes, bytes_saved
+from onnxfuse.rewrites.savings import accuracy_notes, bytes_saved, described
 from onnxfuse.rewrites.scatter import scattered
 from onnxfuse.rewrites.shapes import TensorType
 from onnxfuse.rewrites.space import Space
@@ -65,6 +66,8 @@ class FusedNode:
             bytes_saved=self.bytes_saved,
             graph=view.name,
             notes=self.notes,
+            source=tuple(source_node(p, view.name) for p in protos),
+            tensors=described(view, protos, (*self.inputs, *self.outputs)),
         )
 
 

@@ -16,12 +16,7 @@ from onnxfuse.rewrites.fragment import Builder
 from onnxfuse.rewrites.lowering import Operator
 from onnxfuse.rewrites.shapes import Scope, TensorType
 
-__all__ = ["GraphView", "node_label"]
-
-
-def node_label(node: onnx.NodeProto) -> str:
-    """A node's name; an unnamed one shows as its type and first output."""
-    return node.name or f"{node.op_type}({next((o for o in node.output if o), '')})"
+__all__ = ["GraphView"]
 
 
 @dataclass

@@ -1,15 +1,19 @@
-"""What a fusion saves, and where it is more accurate than the original, for the report."""
+"""What the report says of a fusion: its values, what it saves, and where it is more accurate than the original."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+import onnx
+
 from onnxfuse.custom_ops.types import size
+from onnxfuse.outline import node_label
+from onnxfuse.report import Tensor
 from onnxfuse.rewrites.dims import element_count
-from onnxfuse.rewrites.graph import GraphView, node_label
+from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.lowering.data_movement import FREE
 
-__all__ = ["accuracy_notes", "bytes_saved"]
+__all__ = ["accuracy_notes", "bytes_saved", "described"]
 
 
 def _bytes(view: GraphView, names: Iterable[str]) -> int | None:
@@ -55,3 +59,19 @@ def accuracy_notes(view: GraphView, nodes: Iterable[int], outputs: Collection[st
     if squares:
         return (f"{node_label(squares[0])} is computed in float32: values above 255 no longer overflow float16 there",)
     return ()
+
+
+def described(view: GraphView, nodes: Iterable[onnx.NodeProto], more: Iterable[str]) -> dict[str, Tensor]:
+    """What is known of all values that the nodes read and make, and of those named in `more`."""
+    names = dict.fromkeys(n for n in (*(n for p in nodes for n in (*p.input, *p.output)), *more) if n)
+    return {name: _described(view, name) for name in names}
+
+
+def _described(view: GraphView, name: str) -> Tensor:
+    known, value = view.type_of(name), view.constants.values.get(name)
+    return Tensor(
+        type=known.type,
+        shape=known.shape,
+        constant=name in view.constants.names or name in view.new_constants,
+        value=str(value.reshape(-1)[0]) if value is not None and value.size == 1 else None,
+    )

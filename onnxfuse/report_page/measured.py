@@ -1,0 +1,181 @@
+"""What was measured on the two models, for the page: the results of `validate` and of `bench`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxfuse.errors import OnnxfuseError
+from onnxfuse.report_page.charts import error_bar, latency_plot
+from onnxfuse.report_page.markup import escape, with_unit
+
+__all__ = ["Measurements", "measured_section", "measured_tiles", "read_measurements"]
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Results as `onnxfuse validate --json` and `onnxfuse bench --json` print them (None: not measured)."""
+
+    validation: Json | None = None
+    bench: Json | None = None
+
+
+def read_measurements(
+    validation: str | os.PathLike[str] | None = None, bench: str | os.PathLike[str] | None = None
+) -> Measurements:
+    """Measurements from files that hold what the commands printed with --json.
+
+    Raises:
+        OnnxfuseError: a file cannot be read, or is not such a result.
+    """
+    return Measurements(
+        _read(validation, "validate", ("outputs", "ok")) if validation is not None else None,
+        _read(bench, "bench", ("original", "optimized")) if bench is not None else None,
+    )
+
+
+def _read(path: str | os.PathLike[str], command: str, keys: tuple[str, ...]) -> Json:
+    path = Path(path)
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise OnnxfuseError(f"'{path}' cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise OnnxfuseError(f"'{path}' is not JSON: give what `onnxfuse {command} --json` prints") from error
+    if not isinstance(data, dict) or any(key not in data for key in keys):
+        raise OnnxfuseError(
+            f"'{path}' is not the result of `onnxfuse {command} --json`: it has no {' or no '.join(keys)}"
+        )
+    return data
+
+
+def measured_section(measurements: Measurements) -> str:
+    """The section of the page; empty where nothing was measured."""
+    parts = []
+    if measurements.bench is not None:
+        parts.append(_latency(measurements.bench))
+    if measurements.validation is not None:
+        parts.append(_errors(measurements.validation))
+    return (
+        f'<section id="measured" aria-labelledby="hm"><h2 id="hm">Measured</h2>{"".join(parts)}</section>'
+        if parts
+        else ""
+    )
+
+
+def measured_tiles(measurements: Measurements) -> list[tuple[str, str, str]]:
+    """For the summary: figure, what it is, and a remark."""
+    tiles = []
+    if measurements.bench is not None and (ratio := _ratio(measurements.bench)):
+        tiles.append((f"{ratio[0]:.2f}×", "as fast", ratio[1]))
+    if measurements.validation is not None:
+        outputs = measurements.validation["outputs"]
+        right = sum(o.get("verdict") != "different" for o in outputs)
+        verdict = "all within tolerance" if measurements.validation["ok"] else "see below"
+        tiles.append((f"{right} of {len(outputs)}", "outputs agree", verdict))
+    return tiles
+
+
+def _ratio(bench: Json) -> tuple[float, str] | None:
+    found = bench.get("ratio", bench.get("speedup"))
+    if isinstance(found, Mapping) and "value" in found:
+        return float(found["value"]), f"{found['low']:.2f} to {found['high']:.2f} with 95 % confidence"
+    if isinstance(found, (int, float)):
+        return float(found), "median latency, before over after"
+    before, after = (_percentiles(bench[role]) for role in ("original", "optimized"))
+    if before and after:
+        return before[0][1] / after[0][1], "median latency, before over after"
+    return None
+
+
+def _percentiles(side: Json) -> list[tuple[str, float]]:
+    latency = side.get("latency", side)
+    names = (("median", "p50"), ("p50", "p50"), ("p90", "p90"), ("p99", "p99"))
+    return [(label, float(latency[key])) for key, label in names if isinstance(latency.get(key), (int, float))]
+
+
+_FIGURES = {
+    "throughput": ("runs a second", lambda v: f"{v:.3g}"),
+    "session_creation": ("session creation", lambda v: f"{v:.3g} ms"),
+    "creation": ("session creation", lambda v: f"{v:.3g} ms"),
+    "launches": ("kernel launches", lambda v: f"{v}"),
+    "memory": ("peak memory", lambda v: with_unit(v)),
+    "peak_memory": ("peak memory", lambda v: with_unit(v)),
+}
+
+
+def _latency(bench: Json) -> str:
+    sides = {"before": bench["original"], "after": bench["optimized"]}
+    rows = [(name, points) for name, side in sides.items() if (points := _percentiles(side))]
+    where = ", ".join(str(bench[key]) for key in ("provider", "device", "machine") if isinstance(bench.get(key), str))
+    figures = ""
+    for key, (label, shown) in _FIGURES.items():
+        values = [side.get(key) for side in sides.values()]
+        if all(isinstance(v, (int, float)) for v in values):
+            cells = "".join(f'<td class="n">{escape(shown(v))}</td>' for v in values)
+            figures += f'<tr><th scope="row">{label}</th>{cells}</tr>'
+    table = (
+        '<table class="figures"><thead><tr><td></td><th scope="col" class="n">before</th>'
+        f'<th scope="col" class="n">after</th></tr></thead><tbody>{figures}</tbody></table>'
+        if figures
+        else ""
+    )
+    plot = f'<div class="scroll" tabindex="0" role="group" aria-label="Latency plot">{latency_plot(rows)}</div>'
+    return f'<h3>Latency of one run, in milliseconds</h3><p class="where">{escape(where)}</p>{plot}{table}'
+
+
+def _errors(validation: Json) -> str:
+    rows = "".join(_error_row(output) for output in validation["outputs"])
+    seeds = validation.get("seeds", [])
+    inputs = ", ".join(
+        f"{i['name']} {i['dtype']} {'×'.join(map(str, i['shape'])) or 'scalar'}" for i in validation.get("inputs", [])
+    )
+    where = f"{validation.get('provider', '')}, {len(seeds)} set{'s' if len(seeds) != 1 else ''} of inputs: {inputs}"
+    notes = [*validation.get("wrong_functions", []), *validation.get("notes", [])]
+    heads = (
+        "largest error (bar) and tolerance (mark)",
+        "max abs",
+        "max rel",
+        "max ulp",
+        "cosine",
+        "mismatch",
+        "tolerance",
+    )
+    columns = "".join(f'<th scope="col" class="n">{h}</th>' for h in heads)
+    return (
+        f'<h3>Difference of each output</h3><p class="where">{escape(where)}</p>'
+        '<div class="scroll" tabindex="0" role="group" aria-label="Outputs"><table class="outputs"><thead><tr>'
+        f'<th scope="col">output</th>{columns}<th scope="col">verdict</th></tr></thead><tbody>{rows}</tbody></table></div>'
+        + "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
+    )
+
+
+def _error_row(output: Json) -> str:
+    shape = "×".join(map(str, output["shape"])) or "scalar"
+    error, limit = _number(output.get("absolute")), _number(output.get("tolerance"))
+    figures = [_figure(output.get(key)) for key in ("absolute", "relative")]
+    ulp, cosine = output.get("ulp"), _number(output.get("cosine"))
+    figures += ["–" if ulp is None else f"{ulp:,}".replace(",", "\u202f") if isinstance(ulp, int) else str(ulp)]
+    figures += ["–" if cosine is None else f"{cosine:.7f}", f"{100 * output.get('mismatches', 0):.3g} %"]
+    figures += [_figure(output.get("tolerance"))]
+    cells = "".join(f'<td class="n">{escape(f)}</td>' for f in figures)
+    verdict = escape(output.get("verdict", ""))
+    note = f'<p class="note">{escape(output["note"])}</p>' if output.get("note") else ""
+    return (
+        f'<tr><th scope="row">{escape(output["name"])}<small>{escape(output["dtype"])} {shape}</small></th>'
+        f'<td>{error_bar(error, limit)}</td>{cells}<td class="v-{verdict}">{verdict}{note}</td></tr>'
+    )
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _figure(value: Any) -> str:
+    return "–" if value is None else f"{value:.2e}" if isinstance(value, (int, float)) else str(value)
