@@ -11,6 +11,7 @@ import typer
 from onnxfuse.cli.commands.explain import explain
 from onnxfuse.cli.commands.library import library
 from onnxfuse.cli.commands.optimize import optimize
+from onnxfuse.cli.commands.report import report
 from onnxfuse.cli.commands.restore import restore
 from onnxfuse.cli.commands.validate import validate
 
@@ -50,7 +51,7 @@ def _root(
     """
 
 
-for command in (optimize, explain, validate, restore, library):
+for command in (optimize, explain, validate, report, restore, library):
     app.command()(command)
 
 

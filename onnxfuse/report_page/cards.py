@@ -14,6 +14,7 @@ from onnxfuse.report_page.picture import after, before
 __all__ = ["Group", "fused_cards", "groups", "kind", "left_entries"]
 
 _OPEN = 3  # cards that show their pictures at once
+_CONSTANT = re.compile(r"(= const \w+) .*")
 _TOKEN = re.compile(
     r"(?P<value>%\d+)|(?P<word>\b(?:input|output|const|space|onnxfuse)\b)|(?P<type>\b(?:b?f|[iu])\d+\b|\bbool\b)"
 )
@@ -21,7 +22,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Group:
-    """Fusions that differ in names only."""
+    """Fusions that differ in names and in the values of constants only."""
 
     fusions: tuple[Fusion, ...]
 
@@ -60,14 +61,14 @@ def _signature(fusion: Fusion) -> object:
         for node in fusion.source
     )
     known = tuple(_anonymous(fusion.tensors.get(n)) for n in places)
-    return (fusion.op_type, fusion.program, fusion.operators, wiring, known, fusion.notes != ())
+    return (fusion.op_type, _CONSTANT.sub(r"\1", fusion.program), fusion.operators, wiring, known, fusion.notes != ())
 
 
 def _anonymous(tensor: Tensor | None) -> object:
     if tensor is None:
         return None
     shape = tensor.shape and tuple(d if isinstance(d, int) else "" for d in tensor.shape)
-    return (tensor.type, shape, tensor.constant, tensor.value)
+    return (tensor.type, shape, tensor.constant, tensor.value is None)
 
 
 def _traffic(names: Iterable[str], tensors: Mapping[str, Tensor]) -> int | None:
@@ -97,14 +98,12 @@ def _card(group: Group, number: int) -> str:
     saved = [f"{group.launches} launch{'es' if group.launches != 1 else ''}"]
     if group.bytes is not None:
         saved.append(with_unit(group.bytes))
-    words = " ".join(
-        {n.operator for n in first.source}
-        | {f.name for f in group.fusions}
-        | {n for f in group.fusions for n in f.nodes}
-    )
+    words = " ".join(dict.fromkeys((*first.operators, *(n for f in group.fusions for n in (f.name, *f.nodes)))))
     notes = "".join(
         f'<p class="note">{escape(n)}</p>' for n in dict.fromkeys(n for f in group.fusions for n in f.notes)
     )
+    if len({f.program for f in group.fusions}) > 1:
+        notes = f'<p class="note">Their constants differ; those of {escape(first.name)} are shown.</p>{notes}'
     return (
         f'<details class="card k-{kind(first.op_type)}" id="r{number}" data-kind="{kind(first.op_type)}" '
         f'data-words="{escape(words.lower())}"{" open" if number <= _OPEN else ""}>'
@@ -112,7 +111,8 @@ def _card(group: Group, number: int) -> str:
         f'<span class="ops">{escape(compact(first.operators))}</span>'
         f'<span class="saves">saves {" · ".join(saved)}</span></summary>'
         f'<div class="pictures">{_pair(first, number)}</div>{notes}'
-        f'<details class="inner"><summary>Program</summary><pre tabindex="0">{_highlighted(first.program)}</pre></details>'
+        '<details class="inner"><summary>Program</summary>'
+        f'<pre tabindex="0">{_highlighted(first.program)}</pre></details>'
         f"{_places(group)}</details>"
     )
 
@@ -121,21 +121,25 @@ def _pair(fusion: Fusion, number: int) -> str:
     less = _traffic((*fusion.inputs, *fusion.outputs), fusion.tensors)
     more = less + fusion.bytes_saved if less is not None and fusion.bytes_saved is not None else None
     launches = fusion.launches_saved + 1
-    bars = ""
-    if less is not None and more:
-        bars = "".join(
-            f'<span class="bar"><i class="{look}" style="width:{100 * value / max(more, less):.1f}%"></i></span>'
-            f'<span class="amount">{with_unit(value)}</span>'
-            for look, value in (("was", more), ("is", less))
-        )
-        bars = f'<div class="bars" role="img" aria-label="memory traffic {with_unit(more)} before, {with_unit(less)} after">{bars}</div>'
+    bars = _bars(more, less) if less is not None and more else ""
+    pane = '<div class="scroll" tabindex="0" role="group" aria-label='
     return (
         f"<figure><figcaption><b>Before</b> {len(fusion.source)} operators, {launches} "
         f"launch{'es' if launches != 1 else ''}</figcaption>"
-        f'<div class="scroll" tabindex="0" role="group" aria-label="Source graph">{before(fusion, f"b{number}")}</div></figure>'
-        f"<figure><figcaption><b>After</b> 1 operator, 1 launch</figcaption>"
-        f'<div class="scroll" tabindex="0" role="group" aria-label="Fused node">{after(fusion, f"a{number}")}</div>{bars}</figure>'
+        f'{pane}"Source graph">{before(fusion, f"b{number}")}</div></figure>'
+        "<figure><figcaption><b>After</b> 1 operator, 1 launch</figcaption>"
+        f'{pane}"Fused node">{after(fusion, f"a{number}")}</div>{bars}</figure>'
     )
+
+
+def _bars(more: int, less: int) -> str:
+    most = max(more, less)
+    shown = "".join(
+        f'<span>{name}</span><span class="bar"><i class="{look}" style="width:{100 * value / most:.1f}%"></i></span>'
+        f'<span class="amount">{with_unit(value)}</span>'
+        for name, look, value in (("before", "was", more), ("after", "is", less))
+    )
+    return f'<h4>Memory traffic</h4><div class="bars">{shown}</div>'
 
 
 def _highlighted(program: str) -> str:

@@ -25,11 +25,10 @@ def strip(report: Report) -> str:
     for fate, length in runs:
         cells.append(f'<rect class="{fate}" x="{start}" width="{length}" height="1"/>')
         start += length
-    shown = ", ".join(f"{count} {_NAMES.get(fate, fate.removeprefix('k-'))}" for fate, count in Counter(fates).items())
-    legend = "".join(
-        f'<li class="{fate}"><i></i>{escape(_NAMES.get(fate, fate.removeprefix("k-")))} <b>{count}</b></li>'
-        for fate, count in Counter(fates).most_common()
-    )
+    names = {**_NAMES, **{f"k-{kind(f.op_type)}": f.op_type for f in report.fusions}}
+    counts = [(fate, names[fate], count) for fate, count in Counter(fates).most_common()]
+    shown = ", ".join(f"{count} {name}" for _, name, count in counts)
+    legend = "".join(f'<li class="{fate}"><i></i>{escape(name)} <b>{count}</b></li>' for fate, name, count in counts)
     return (
         f'<svg class="strip" role="img" aria-label="Nodes in graph order: {escape(shown)}" preserveAspectRatio="none" '
         f'viewBox="0 0 {max(start, 1)} 1">{"".join(cells)}</svg><ul class="legend">{legend}</ul>'

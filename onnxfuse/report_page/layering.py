@@ -2,13 +2,14 @@
 
 The steps are those of Sugiyama, Tagawa and Toda ("Methods for Visual Understanding of Hierarchical System Structures",
 1981): layers by longest path, an order within each layer by barycenters, then coordinates. An edge that spans layers
-gets a point in each of them, so that it goes around the boxes.
+runs straight through each of them, beside the boxes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 __all__ = ["Box", "Drawing", "place"]
 
@@ -54,7 +55,7 @@ def place(boxes: Sequence[Box], edges: Sequence[tuple[int, int]]) -> Drawing:
     above: list[list[int]] = [[] for _ in vertices]
     below: list[list[int]] = [[] for _ in vertices]
     for chain in chains:
-        for a, b in zip(chain, chain[1:], strict=False):
+        for a, b in pairwise(chain):
             below[a].append(b)
             above[b].append(a)
     layers: list[list[int]] = [[] for _ in range(max((v.layer for v in vertices), default=-1) + 1)]
@@ -67,7 +68,8 @@ def place(boxes: Sequence[Box], edges: Sequence[tuple[int, int]]) -> Drawing:
     drawing = Drawing(width, height)
     for chain in chains:
         first, last = vertices[chain[0]], vertices[chain[-1]]
-        middle = [(vertices[v].x, vertices[v].y) for v in chain[1:-1]]
+        rows = [(vertices[v], max(vertices[w].height for w in layers[vertices[v].layer]) / 2) for v in chain[1:-1]]
+        middle = [(v.x, v.y + side * half) for v, half in rows for side in (-1, 1)]  # straight through each layer
         drawing.paths.append([(first.x, first.y + first.height / 2), *middle, (last.x, last.y - last.height / 2)])
     return drawing
 
@@ -112,7 +114,7 @@ def _ordered(layers: list[list[int]], above: list[list[int]], below: list[list[i
 
 def _crossings(layers: list[list[int]], below: list[list[int]]) -> int:
     count = 0
-    for upper, lower in zip(layers, layers[1:], strict=False):
+    for upper, lower in pairwise(layers):
         rank = {v: place for place, v in enumerate(lower)}
         ends = [sorted(rank[t] for t in below[v]) for v in upper]
         flat = [end for group in ends for end in group]
@@ -143,7 +145,7 @@ def _apart(layer: Sequence[Box], wanted: Sequence[float]) -> list[float]:
     Taking the gaps out leaves an isotonic regression, which pooling adjacent violators solves.
     """
     gaps, total = [0.0], 0.0
-    for a, b in zip(layer, layer[1:], strict=False):
+    for a, b in pairwise(layer):
         total += (a.width + b.width) / 2 + _GAP_X
         gaps.append(total)
     blocks: list[tuple[float, int]] = []  # the mean of what is wanted, and how many

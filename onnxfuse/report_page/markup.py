@@ -35,7 +35,7 @@ def compact(operators: Iterable[str]) -> str:
 
 
 def shape_text(shape: tuple[int | str, ...] | None) -> str:
-    """A shape for a reader: "2×16×768"; an extent that has no name of its own is "?"."""
+    """A shape for a reader: "2×16×768"; an extent that has no name of its own is "?", a computed one "…"."""
     if shape is None:
         return "any shape"
     return "×".join(map(_dimension, shape)) or "scalar"
@@ -43,7 +43,10 @@ def shape_text(shape: tuple[int | str, ...] | None) -> str:
 
 def _dimension(extent: int | str) -> str:
     text = str(extent)
-    return "?" if text[:1] in "?!" else shorten(text, _LONGEST_DIMENSION)
+    if text[:1] in "?!":
+        return "?"
+    named = text.replace("_", "").replace(".", "").isalnum()  # else it is an expression
+    return shorten(text, _LONGEST_DIMENSION) if named else "…"
 
 
 def type_text(tensor: Tensor | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,13 +100,13 @@ def _percentiles(side: Json) -> list[tuple[str, float]]:
     return [(label, float(latency[key])) for key, label in names if isinstance(latency.get(key), (int, float))]
 
 
-_FIGURES = {
+_FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "throughput": ("runs a second", lambda v: f"{v:.3g}"),
     "session_creation": ("session creation", lambda v: f"{v:.3g} ms"),
     "creation": ("session creation", lambda v: f"{v:.3g} ms"),
     "launches": ("kernel launches", lambda v: f"{v}"),
-    "memory": ("peak memory", lambda v: with_unit(v)),
-    "peak_memory": ("peak memory", lambda v: with_unit(v)),
+    "memory": ("peak memory", with_unit),
+    "peak_memory": ("peak memory", with_unit),
 }
 
 
@@ -150,9 +150,9 @@ def _errors(validation: Json) -> str:
     columns = "".join(f'<th scope="col" class="n">{h}</th>' for h in heads)
     return (
         f'<h3>Difference of each output</h3><p class="where">{escape(where)}</p>'
-        '<div class="scroll" tabindex="0" role="group" aria-label="Outputs"><table class="outputs"><thead><tr>'
-        f'<th scope="col">output</th>{columns}<th scope="col">verdict</th></tr></thead><tbody>{rows}</tbody></table></div>'
-        + "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
+        '<div class="scroll" tabindex="0" role="group" aria-label="Outputs"><table class="outputs">'
+        f'<thead><tr><th scope="col">output</th>{columns}<th scope="col">verdict</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>" + "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
     )
 
 

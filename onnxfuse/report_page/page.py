@@ -1,7 +1,7 @@
 """Puts the page together.
 
-It loads nothing: styles and script stand in it, and a content security policy forbids all else, so that a hostile name in
-a model can do nothing even where a browser took it for markup. All of it can be read without the script, which only
+It loads nothing: styles and script stand in it, and a content security policy forbids all else, so that a hostile name
+in a model can do nothing even where a browser took it for markup. All of it can be read without the script, which only
 filters and opens cards.
 """
 
@@ -30,10 +30,9 @@ def render(report: Report, measurements: Measurements | None = None) -> str:
     style, script = _part("style.css"), _part("script.js")
     name = PurePath(report.model).name or "model"
     measured = measured_section(measurements)
-    links = [("summary", "Summary"), ("fused", "Fused"), ("left", "Left")]
-    if measured:
-        links.insert(1, ("measured", "Measured"))
-    menu = "".join(f'<li><a href="#{target}">{text}</a></li>' for target, text in links)
+    links = [("summary", "Summary", True), ("measured", "Measured", measured), ("fused", "Fused", found)]
+    links.append(("left", "Left", True))
+    menu = "".join(f'<li><a href="#{target}">{text}</a></li>' for target, text, there in links if there)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -48,7 +47,7 @@ def render(report: Report, measurements: Measurements | None = None) -> str:
         f'<p class="sub">optimized for {escape(report.target.upper())}</p>'
         f'<nav aria-label="Sections"><ul>{menu}</ul></nav></header><main>'
         f"{_summary(report, measurements)}{measured}{_fused(found)}{_left(report)}"
-        f"</main><footer><p>Written by onnxfuse {escape(_version())}. This page is one file and loads nothing.</p></footer>"
+        f"</main><footer><p>Written by onnxfuse {escape(_version())}. This page loads nothing.</p></footer>"
         f"<script>{script}</script></body></html>\n"
     )
 
@@ -106,7 +105,10 @@ def _fused(found: list[Group]) -> str:
 
 def _left(report: Report) -> str:
     if not report.refusals:
-        return '<section id="left" aria-labelledby="hl"><h2 id="hl">What was left</h2><p>Nothing that could be fused.</p></section>'
+        return (
+            '<section id="left" aria-labelledby="hl"><h2 id="hl">What was left</h2>'
+            "<p>Nothing that could be fused.</p></section>"
+        )
     count = len(report.refusals)
     return (
         '<section id="left" aria-labelledby="hl"><h2 id="hl">What was left, and why</h2>'

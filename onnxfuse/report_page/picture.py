@@ -11,11 +11,11 @@ from onnxfuse.report_page.markup import escape, shorten, type_text
 
 __all__ = ["after", "before"]
 
-_CHARACTER = 6.7  # width of one at the size of the labels, on the generous side
+_FIRST, _SECOND = 7.1, 6.2  # width of a character of the first and second line of a box, on the generous side
 _TALL, _MARGIN = 38.0, 6.0
 _NARROWEST, _MOST_CHARACTERS = 84.0, 26
-_PIN_WIDTH, _PIN_GAP, _LEAD = 178.0, 8.0, 34.0
-_CORE_WIDTH = 190.0
+_PIN_WIDTH, _PIN_GAP, _LEAD = 152.0, 8.0, 28.0
+_CORE_WIDTH = 168.0
 
 
 @dataclass
@@ -29,8 +29,8 @@ class _Label:
 
     def box(self, hugs: bool = False) -> Box:
         """A box that holds it."""
-        longest = max(len(self.first), len(self.second))
-        return Box(max(_NARROWEST, longest * _CHARACTER + 18), _TALL, hugs)
+        width = max(len(self.first) * _FIRST, len(self.second) * _SECOND)
+        return Box(max(_NARROWEST, width + 18), _TALL, hugs)
 
 
 def before(fusion: Fusion, number: str) -> str:
@@ -50,9 +50,11 @@ def before(fusion: Fusion, number: str) -> str:
         return len(boxes) - 1
 
     for node in fusion.source:
-        scalars = [t.value for n in node.inputs if (t := fusion.tensors.get(n)) and t.value is not None]
+        scalars = [_number(t.value) for n in node.inputs if (t := fusion.tensors.get(n)) and t.value is not None]
         result = next((n for n in node.outputs if n), "")
-        title = f"{node.operator} {node.name}\nreads {', '.join(filter(None, node.inputs))}\nmakes {', '.join(node.outputs)}"
+        title = "\n".join(
+            (f"{node.operator} {node.name}", f"reads {', '.join(node.inputs)}", f"makes {', '.join(node.outputs)}")
+        )
         first = f"{node.operator} {shorten(', '.join(scalars), 12)}".strip()
         me = add(_Label(first, type_text(fusion.tensors.get(result)), title, "op"))
         for name in dict.fromkeys(filter(None, node.inputs)):
@@ -63,9 +65,8 @@ def before(fusion: Fusion, number: str) -> str:
                 maker[name] = add(_value_label(name, tensor), hugs=True)
             edges.append((maker[name], me))
         maker.update(dict.fromkeys(filter(None, node.outputs), me))
-    for name in fusion.outputs:
-        if name in maker:
-            edges.append((maker[name], add(_value_label(name, fusion.tensors.get(name), "out"))))
+    leaving = [name for name in fusion.outputs if name in maker]
+    edges += [(maker[name], add(_value_label(name, fusion.tensors.get(name), "out"))) for name in leaving]
     drawing = place(boxes, edges)
     shapes = [f'<path class="e" d="{_curve(path)}"/>' for path in drawing.paths]
     shapes += [_drawn(label, box) for label, box in zip(labels, boxes, strict=True)]
@@ -100,6 +101,14 @@ def after(fusion: Fusion, number: str) -> str:
     return _svg(number, title, f"It reads {reads} and writes {writes}.", right + _LEAD + _PIN_WIDTH, height, shapes)
 
 
+def _number(text: str) -> str:
+    """A constant in a box: six digits say enough."""
+    try:
+        return f"{float(text):.6g}"
+    except ValueError:  # True, False
+        return text
+
+
 def _value_label(name: str, tensor: Tensor | None, look: str = "") -> _Label:
     kind = look or ("weight" if tensor is not None and tensor.constant else "in")
     full = type_text(tensor)
@@ -110,8 +119,8 @@ def _value_label(name: str, tensor: Tensor | None, look: str = "") -> _Label:
 def _drawn(label: _Label, box: Box) -> str:
     x, y = box.x - box.width / 2, box.y - box.height / 2
     radius = 5 if label.look in ("op", "fused") else box.height / 2
-    fits = int((box.width - 14) / _CHARACTER)
-    lines = (shorten(label.first, fits), shorten(label.second, fits + 3))
+    room = box.width - 14
+    lines = (shorten(label.first, int(room / _FIRST)), shorten(label.second, int(room / _SECOND)))
     return (
         f'<g class="{label.look}"><title>{escape(label.title)}</title>'
         f'<rect x="{x:.0f}" y="{y:.0f}" width="{box.width:.0f}" height="{box.height:.0f}" rx="{radius:.0f}"/>'
@@ -123,9 +132,8 @@ def _drawn(label: _Label, box: Box) -> str:
 def _curve(points: Sequence[tuple[float, float]]) -> str:
     (x, y), *rest = points
     parts = [f"M{x:.0f} {y:.0f}"]
-    for place_, (to_x, to_y) in enumerate(rest):
-        if place_ == len(rest) - 1:
-            to_y -= 5  # room for the arrow's head
+    rest[-1] = (rest[-1][0], rest[-1][1] - 5)  # room for the arrow's head
+    for to_x, to_y in rest:
         if abs(x - to_x) < 1:
             parts.append(f"V{to_y:.0f}")
         else:

@@ -32,6 +32,10 @@ def optimize(
         bool, typer.Option("--no-fallback", help="Leave out the local functions that run without the library.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be fused; write nothing.")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page (HTML) that shows what was done.", show_default=False),
+    ] = None,
     verbose: Verbose = False,
     debug: Debug = False,
 ) -> None:
@@ -44,6 +48,7 @@ def optimize(
     Examples:
       onnxfuse optimize model.onnx fused.onnx
       onnxfuse optimize model.onnx fused.onnx --target cpu --skip softmax
+      onnxfuse optimize model.onnx fused.onnx --report fused.html
       onnxfuse optimize model.onnx --dry-run --verbose
     """
     import onnxfuse
@@ -51,6 +56,8 @@ def optimize(
 
     if not dry_run:
         check_output(output)
+    if report is not None:
+        check_output(report)
     result = onnxfuse.optimize(
         model,
         target=target.value,
@@ -61,6 +68,8 @@ def optimize(
     )
     if output is not None and not dry_run:
         result.save(output)
+    if report is not None:
+        result.report.save_html(report)
     show_report(result.report, verbose)
-    if output is not None and not dry_run:
-        line(f"wrote {output}")
+    for written in filter(None, (None if dry_run else output, report)):
+        line(f"wrote {written}")
