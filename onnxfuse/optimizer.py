@@ -19,7 +19,7 @@ from onnxfuse.errors import ModelError, OnnxfuseError
 from onnxfuse.external_data import with_small_values
 from onnxfuse.files import load_model, save_model
 from onnxfuse.opsets import declare_runnable
-from onnxfuse.outline import body_path, source_nodes
+from onnxfuse.outline import body_path, same_order, source_nodes
 from onnxfuse.report import Refusal, Report
 from onnxfuse.rewrites.constants import Constants, find_constants
 from onnxfuse.rewrites.dims import Symbols
@@ -93,7 +93,7 @@ def optimize(
         if target == "cuda" and expose_swaps(editor):
             editor = ModelEditor(editor.to_model())
         sorted_model = editor.to_model()
-        if not _same_order(proto.graph, sorted_model.graph):
+        if not same_order(proto.graph, sorted_model.graph):
             editor = ModelEditor(sorted_model)
         if not report.source:
             original = sorted_model
@@ -174,19 +174,6 @@ def _opset(model: onnx.ModelProto) -> int:
     if not any(n.domain in ("", "ai.onnx") for n in model.graph.node):
         return 17
     raise ModelError("the model imports no version of ONNX's operators (opset_import); it is not valid ONNX")
-
-
-def _same_order(a: onnx.GraphProto, b: onnx.GraphProto) -> bool:
-    """Whether two versions of a graph, bodies included, have their nodes in the same order."""
-    if len(a.node) != len(b.node):
-        return False
-    for p, q in zip(a.node, b.node, strict=True):
-        if p.op_type != q.op_type or p.output != q.output:
-            return False
-        bodies = [[x.g for x in n.attribute if x.type == onnx.AttributeProto.GRAPH] for n in (p, q)]
-        if not all(_same_order(g, h) for g, h in zip(*bodies, strict=True)):
-            return False
-    return True
 
 
 class _Optimization:

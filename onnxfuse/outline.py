@@ -6,7 +6,7 @@ import onnx
 
 from onnxfuse.report import SourceNode
 
-__all__ = ["body_path", "node_label", "source_node", "source_nodes"]
+__all__ = ["body_path", "node_label", "same_order", "source_node", "source_nodes"]
 
 
 def node_label(node: onnx.NodeProto) -> str:
@@ -35,3 +35,16 @@ def source_nodes(graph: onnx.GraphProto, path: str = "") -> list[SourceNode]:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 found += source_nodes(attribute.g, body_path(path, node, attribute))
     return found
+
+
+def same_order(a: onnx.GraphProto, b: onnx.GraphProto) -> bool:
+    """Whether two versions of a graph, bodies included, have their nodes in the same order."""
+    if len(a.node) != len(b.node):
+        return False
+    for p, q in zip(a.node, b.node, strict=True):
+        if p.op_type != q.op_type or p.output != q.output:
+            return False
+        bodies = [[x.g for x in n.attribute if x.type == onnx.AttributeProto.GRAPH] for n in (p, q)]
+        if not all(same_order(g, h) for g, h in zip(*bodies, strict=True)):
+            return False
+    return True

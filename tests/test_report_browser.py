@@ -72,7 +72,9 @@ find.value = "sqrt exporters/";
 find.dispatchEvent(new Event("input"));
 const some = seen();
 const said = document.getElementById("shown").textContent;
-document.title = JSON.stringify({ problems: [...new Set(problems)], boxes, all, none, some, said, page: luminance(behind(document.body)) });
+document.title = JSON.stringify({
+  problems: [...new Set(problems)], boxes, all, none, some, said, page: luminance(behind(document.body)),
+});
 """
 
 

@@ -202,9 +202,12 @@ def test_nothing_fused_is_a_page_too():
     node = helper.make_node("MatMul", ["x", "x"], ["y"], "product")
     info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 2]) for n in "xy"]
     model = helper.make_model(helper.make_graph([node], "g", info[:1], info[1:]), ir_version=9)
-    page = onnxfuse.optimize(model).report.to_html()
+    report = onnxfuse.optimize(model).report
+    report.notes.append("a note on the model")
+    page = report.to_html()
     check(page)
     assert "Nothing was fused" in page
+    assert "a note on the model" in page
 
 
 def test_bodies_are_counted_and_named():

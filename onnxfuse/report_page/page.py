@@ -72,9 +72,11 @@ def _summary(report: Report, measurements: Measurements) -> str:
         f"<li><b>{escape(figure)}</b><span>{escape(what)}</span><small>{escape(remark)}</small></li>"
         for figure, what, remark in tiles
     )
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in report.notes)
     nothing = "" if report.fusions else "<p>Nothing was fused: the section Left says why.</p>"
     return (
-        f'<section id="summary" aria-labelledby="hs"><h2 id="hs">Summary</h2><ul class="tiles">{shown}</ul>{nothing}'
+        '<section id="summary" aria-labelledby="hs"><h2 id="hs">Summary</h2>'
+        f'<ul class="tiles">{shown}</ul>{nothing}{notes}'
         f"<h3>The model from its first node to its last</h3>{strip(report)}"
         f'<details class="inner"><summary>By operator</summary>{operator_bars(report)}</details></section>'
     )
