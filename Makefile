@@ -68,7 +68,7 @@ $(VENV)/.onnxfuse: $(WHEELS)/.built
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.onnxfuse
-	$(PIP) install -q "$$(ls $(WHEELS)/onnxfuse-*.whl)[cpu,test]" "$(TORCH)"
+	$(PIP) install -q "$$(ls $(WHEELS)/onnxfuse-*.whl)[cpu,test,other-tools]" "$(TORCH)"
 	@touch $@
 
 clean:

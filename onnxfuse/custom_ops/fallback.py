@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import onnx
+import onnx_graphsurgeon as gs
 
 from onnxfuse.custom_ops import DOMAIN, OP_TYPES
 from onnxfuse.custom_ops.function import to_function
 from onnxfuse.custom_ops.program import Program
+from onnxfuse.custom_ops.retype import retyped
+from onnxfuse.custom_ops.types import from_numpy
 from onnxfuse.editing import ModelEditor, label
 from onnxfuse.errors import ProgramError
 
@@ -16,7 +19,8 @@ __all__ = ["refresh_functions"]
 def refresh_functions(editor: ModelEditor, opset: int, fallback: bool) -> None:
     """Makes the domain's functions those that the model's fused nodes need: missing and stale ones are written anew.
 
-    Without `fallback` none is added. Raises ProgramError naming a node whose program is not valid, or not one for
+    A program is fitted to the types of its tensors first, which a converter to float16 changes. Without `fallback` no
+    function is added. Raises ProgramError naming a node whose program is not valid, or not one for
     its inputs and outputs.
     """
     wanted: dict[tuple[str, str], onnx.FunctionProto] = {}
@@ -45,6 +49,10 @@ def refresh_functions(editor: ModelEditor, opset: int, fallback: bool) -> None:
                             )
             except ProgramError as error:
                 raise ProgramError(f"node {label(node)}: {error}") from None
+            fitting = retyped(program, *([_type(t) for t in tensors] for tensors in (node.inputs, node.outputs)))
+            if fitting is not program:
+                program = fitting
+                node.attrs["program"] = program.text()
             if fallback:
                 overload = program.digest()
                 if editor.overload(node) != overload:
@@ -57,3 +65,7 @@ def refresh_functions(editor: ModelEditor, opset: int, fallback: bool) -> None:
         fused = [current[k] if current.get(k) == f else f for k, f in sorted(wanted.items())]
         if [*others, *fused] != editor.functions:
             editor.functions[:] = [*others, *fused]
+
+
+def _type(tensor: gs.Tensor) -> str | None:
+    return from_numpy(tensor.dtype) if tensor.dtype is not None else None
