@@ -79,7 +79,13 @@ def ulps(actual: Array, exact: Array) -> Array:
 
 
 def check(
-    text: str, *inputs: Array, threads: int = 1, limit: float = 4, floor: float = 0.0, as_typed: bool = False
+    text: str,
+    *inputs: Array,
+    threads: int = 1,
+    limit: float = 4,
+    floor: float = 0.0,
+    as_typed: bool = False,
+    node: ort.InferenceSession | None = None,
 ) -> list[Array]:
     """Runs the program and compares with its evaluation in float64.
 
@@ -89,10 +95,11 @@ def check(
         threads: of the session.
         limit: units in the last place that floats may be off; anything else must be equal.
         floor: absolute error that is allowed besides, for results that cancel.
+        node: a session of the program, which then is not made anew.
         as_typed: values that are rounded to their types on the way are right as well; a cast from f64 to f32 rounds.
     """
     program = parse(text)
-    actual = run(text, *inputs, threads=threads)
+    actual = run(text, *inputs, threads=threads) if node is None else run_in(node, text, inputs)
     references = [evaluate(program, inputs, float64=True)]
     if as_typed:
         references.append(

@@ -202,10 +202,11 @@ def test_no_reduction_and_no_scan_comes_after_a_scan(op: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["scan_sum exclusive reverse f32 %0", "reduce_argmax last i64 %0"])
-def test_what_the_engine_does_not_run_is_refused(line: str) -> None:
-    op = line.split(" ", maxsplit=1)[0]
-    with pytest.raises(Exception, match=f"node 'the node': {op} is not supported by the CPU engine"):
-        load(COLLECTIVE.format(line, "abs f32 %3"), "FusedScan")
+def test_flags_stand_before_the_type(line: str) -> None:
+    load(COLLECTIVE.format(line, "abs f32 %3"), "FusedScan")
+    op, type_, operand = line.split(" ", maxsplit=1)[0], *line.split(" ")[-2:]
+    with pytest.raises(Exception, match="line 4: "):
+        load(COLLECTIVE.format(f"{op} {type_} reverse {operand}", "abs f32 %3"), "FusedScan")
 
 
 KERNEL = "space d0\n%0 = input 0 f32 [d0, 0]\n%1 = input 1 f16 [0]\n"

@@ -18,16 +18,18 @@ uint32_t moving_dims(const BoundKernel& bound, const Access& access) {
 }  // namespace
 
 Analysis::Analysis(const Kernel& kernel, const BoundKernel& bound, const Layout& layout,
-                   const std::vector<Type>& output_types, bool keep)
-    : kernel_(kernel), bound_(bound), layout_(layout), output_types_(output_types), keep_(keep) {
+                   const std::vector<Type>& output_types, Handing handing)
+    : kernel_(kernel), bound_(bound), layout_(layout), output_types_(output_types), handing_(handing) {
   for (const Dim& d : layout.grid) grid_mask_ |= d.mask;
   for (const Dim& d : layout.loop) loop_mask_ |= d.mask;
   for (const Dim& d : layout.tile) tile_mask_ |= d.mask;
   if (!layout.tile.empty()) row_mask_ = layout.tile[0].mask;
   inner_mask_ = tile_mask_ & ~row_mask_;
+  reduced_mask_ = kernel.space.reduced_mask() & (loop_mask_ | tile_mask_);
   classify();
   find_needed();
   for (size_t i = 0; i < kernel.outputs.size(); ++i) stores_.push_back(make_store(kernel.outputs[i], bound.outputs[i]));
+  place_scans();
   absorb_operands();
   plan_passes();
 }
@@ -63,6 +65,10 @@ void Analysis::classify() {
       x.deps &= ~kernel_.space.reduced_mask();
       if (layout_.schedule != Schedule::whole) ++x.stage;
       least = Scope::item;
+    }
+    if (is_scan(s.op)) {
+      x.deps |= reduced_mask_;
+      least = std::max(least, Scope::item);
     }
     x.form = form_of(x.deps);
     x.scope = std::max(least, scope_of(x.deps));
@@ -137,30 +143,6 @@ int Analysis::direct_store(int v) const {
   return -1;
 }
 
-int Analysis::lender(int v) const {
-  const Value& x = value(v);
-  int reader = -1;
-  for (int u = 0; u < count(); ++u) {
-    const Statement& s = statement(u);
-    for (int i = 0; i < s.operand_count; ++i) {
-      if (s.operands[i] != v || !in_pass(value(u).scope) || !wanted(x.last_pass, u)) continue;
-      if (reader >= 0 && reader != u) return -1;
-      reader = u;
-    }
-  }
-  if (reader < 0 || value(reader).absorbed || value(reader).first_pass != x.last_pass) return -1;
-  for (int u = 0; u < count(); ++u)
-    if (accumulates(u, x.last_pass) && statement(u).operands[0] == v) return -1;
-  for (const Store& s : stores_)
-    if (s.v == v && in_pass(s.scope) && x.stage == x.last_pass) return -1;
-  const int store = direct_store(reader);
-  return store >= 0 && type_size(statement(reader).type) == type_size(statement(v).type) ? store : -1;
-}
-
-bool Analysis::accumulates(int v, int pass) const {
-  return value(v).needed && is_reduction(statement(v).op) && value(v).stage == pass + 1;
-}
-
 // Some pairs of operations have one loop, which spares the value between them: sums of products (in reductions a dot
 // product, in additions a fused multiply-add) and the exponential of a difference.
 void Analysis::absorb_operands() {
@@ -180,52 +162,6 @@ void Analysis::absorb_operands() {
       at(inner).absorbed = true;
       break;  // of two products, one
     }
-  }
-}
-
-// Whether a later pass had better compute the value again: an input, or simple arithmetic on one.
-bool Analysis::is_cheap(int v) const {
-  const Statement& s = statement(v);
-  const auto is_input = [&](int u) {
-    return statement(u).op == Op::input && natural(bound_.inputs[static_cast<size_t>(u)], value(u).form);
-  };
-  if (s.op == Op::input) return is_input(v);
-  if (s.op != Op::op_add && s.op != Op::op_sub && s.op != Op::op_mul && s.op != Op::op_relu) return false;
-  int inputs = 0;
-  for (int i = 0; i < s.operand_count; ++i) {
-    const int u = s.operands[i];
-    if (!in_pass(value(u).scope)) continue;
-    if (!is_input(u)) return false;
-    ++inputs;
-  }
-  return inputs <= 1;
-}
-
-void Analysis::need_in_pass(int v, int pass) {
-  Value& x = at(v);
-  if (!in_pass(x.scope) || wanted(pass, v)) return;
-  if (x.first_pass >= 0 && x.first_pass < pass && x.scope == Scope::tile && !is_cheap(v) && !x.absorbed &&
-      (keep_ || direct_store(v) >= 0)) {
-    x.kept = true;
-    x.last_pass = pass;
-    return;
-  }
-  wanted_[static_cast<size_t>(pass)][static_cast<size_t>(v)] = true;
-  if (x.first_pass < 0) x.first_pass = pass;
-  for (int i = 0; i < statement(v).operand_count; ++i) need_in_pass(statement(v).operands[i], pass);
-}
-
-void Analysis::plan_passes() {
-  for (int v = 0; v < count(); ++v)
-    if (value(v).needed && is_reduction(statement(v).op)) passes_ = std::max(passes_, value(v).stage);
-  for (const Store& s : stores_)
-    if (in_pass(s.scope)) passes_ = std::max(passes_, value(s.v).stage + 1);
-  wanted_.assign(static_cast<size_t>(passes_), std::vector<bool>(kernel_.statements.size(), false));
-  for (int p = 0; p < passes_; ++p) {
-    for (const Store& s : stores_)
-      if (in_pass(s.scope) && value(s.v).stage == p) need_in_pass(s.v, p);
-    for (int v = 0; v < count(); ++v)
-      if (accumulates(v, p)) need_in_pass(statement(v).operands[0], p);
   }
 }
 

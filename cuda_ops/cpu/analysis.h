@@ -48,11 +48,17 @@ struct Store {
   bool guarded() const { return guard_grid != 0 || guard_loop != 0 || guard_block; }
 };
 
+// How an item's passes hand values on.
+enum class Handing : uint8_t {
+  keep,    // in memory
+  again,   // by computing them again, but for scans that only another pass can compute
+  shared,  // by computing them again, since several tasks share an item
+};
+
 class Analysis {
  public:
-  // keep: whether values may stay in memory between passes.
   Analysis(const Kernel& kernel, const BoundKernel& bound, const Layout& layout, const std::vector<Type>& output_types,
-           bool keep);
+           Handing handing);
 
   int count() const { return static_cast<int>(kernel_.statements.size()); }
   int passes() const { return passes_; }
@@ -60,6 +66,13 @@ class Analysis {
   const std::vector<Store>& stores() const { return stores_; }
   bool wanted(int pass, int v) const { return wanted_[static_cast<size_t>(pass)][static_cast<size_t>(v)]; }
   bool accumulates(int v, int pass) const;  // v is a reduction over what this pass computes
+  // The pass whose tiles come last to first, which is the last; of shared items, the one that finds what parts of
+  // scanned rows come to, before the one that scans; -1: none.
+  int reverse_pass() const { return reverse_pass_; }
+  int totals_pass() const { return totals_pass_; }
+  // Whether several tasks may share an item: not where scans go both ways, and no products of floats, since one of
+  // parts may leave the range that the product of all stays in.
+  bool shareable() const;
 
   // Whether the elements of a form lie one after the other.
   bool natural(const Access& access, Form form) const;
@@ -79,6 +92,11 @@ class Analysis {
   void absorb_operands();
   Store make_store(const Output& output, const Access& access) const;
   bool is_direct(const Store& store) const;
+
+  // passes.cc
+  bool scans_in_pass(int v) const;
+  bool has_scans(bool reverse) const;
+  void place_scans();
   bool is_cheap(int v) const;
   void plan_passes();
   void need_in_pass(int v, int pass);
@@ -87,11 +105,11 @@ class Analysis {
   const BoundKernel& bound_;
   const Layout& layout_;
   const std::vector<Type>& output_types_;
-  const bool keep_;
-  uint32_t grid_mask_ = 0, loop_mask_ = 0, row_mask_ = 0, inner_mask_ = 0, tile_mask_ = 0;
+  const Handing handing_;
+  uint32_t grid_mask_ = 0, loop_mask_ = 0, row_mask_ = 0, inner_mask_ = 0, tile_mask_ = 0, reduced_mask_ = 0;
   std::vector<Value> values_;
   std::vector<Store> stores_;
-  int passes_ = 0;
+  int passes_ = 0, reverse_pass_ = -1, totals_pass_ = -1;
   std::vector<std::vector<bool>> wanted_;  // by pass and value
 };
 

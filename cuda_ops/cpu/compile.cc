@@ -22,6 +22,7 @@ KernelPlan Compiler::compile() {
     write_item(stage);
     if (stage < analysis_.passes()) write_pass(stage);
   }
+  plan_.totals_pass = analysis_.totals_pass();
   plan_.items = layout_.grid_points * (layout_.item_is_point() ? 1 : layout_.blocks);
   estimate();
   form_pipelines(plan_);
@@ -41,6 +42,8 @@ void Compiler::write_value(int v) {
     write_input(v);
   } else if (s.op == Op::constant) {
     write_constant(v);
+  } else if (is_scan(s.op)) {
+    layout_.schedule == Schedule::whole ? write_whole_scan(v) : write_scan(v);
   } else if (!is_reduction(s.op)) {
     write_primitive(v);
   } else if (layout_.schedule == Schedule::whole) {
@@ -69,7 +72,8 @@ void Compiler::count_uses(const InCode& in_code, int stage, bool pass) {
     if (!value(v).needed) continue;
     const Statement& s = statement(v);
     const bool here = is_reduction(s.op) && !whole ? pass && analysis_.accumulates(v, stage) : in_code(v);
-    for (int i = 0; i < s.operand_count; ++i) use(s.operands[i], here);
+    const bool total = is_scan(s.op) && pass && analysis_.totals_pass() == stage;
+    for (int i = 0; i < s.operand_count; ++i) use(s.operands[i], here || total);
   }
   for (const Store& s : analysis_.stores()) use(s.v, in_pass(s.scope) == pass && value(s.v).stage == stage);
   for (int v = 0; v < analysis_.count(); ++v)
@@ -90,6 +94,8 @@ void Compiler::write_item(int stage) {
 
 void Compiler::write_pass(int pass) {
   pass_ = pass;
+  this_pass().reverse =
+      analysis_.reverse_pass() >= 0 && pass >= analysis_.reverse_pass() - (analysis_.totals_pass() >= 0);
   const auto here = [&](int v) { return analysis_.wanted(pass, v); };
   memory_.forget_temporaries();
   std::vector<std::vector<int>> reductions(kernel_.statements.size());  // by operand
@@ -109,10 +115,18 @@ void Compiler::write_pass(int pass) {
     }
   }
   count_uses(here, pass, true);
+  // Where totals were found before, the values that they were of come first and so by the same code, which gives the
+  // same bits whether or not a task finds totals.
+  const int totals = analysis_.totals_pass();
+  const auto was_totalled = [&](int v) { return totals >= 0 && pass == totals + 1 && analysis_.wanted(totals, v); };
+  for (int v = 0; v < analysis_.count(); ++v)
+    if (here(v) && was_totalled(v)) write_value(v);
   for (int v = 0; v < analysis_.count(); ++v) {
-    if (here(v)) write_value(v);
+    if (here(v) && !was_totalled(v)) write_value(v);
     for (int r : reductions[static_cast<size_t>(v)]) write_accumulate(r);
   }
+  for (int v = 0; v < analysis_.count(); ++v)
+    if (pass == totals && value(v).needed && is_scan(statement(v).op)) write_total(v);
   for (size_t i = 0; i < analysis_.stores().size(); ++i) {
     const Store& s = analysis_.stores()[i];
     if (in_pass(s.scope) && value(s.v).stage == pass) write_store(i);
@@ -138,12 +152,12 @@ void Compiler::estimate() {
 
 KernelPlan compile_kernel(const Kernel& kernel, const BoundKernel& bound, const std::vector<Type>& input_types,
                           const std::vector<Type>& output_types) {
-  Compiler compiler(kernel, bound, input_types, output_types, true);
+  Compiler compiler(kernel, bound, input_types, output_types, Handing::keep);
   KernelPlan plan = compiler.compile();
-  const bool shares =
-      plan.layout.item_is_point() && plan.items < kFewItems && plan.item_cost >= kLongItem && plan.tiles() > 1;
+  const bool shares = plan.layout.item_is_point() && plan.items < kFewItems && plan.item_cost >= kLongItem &&
+                      plan.tiles() > 1 && compiler.shareable();
   if (!shares && compiler.kept_bytes() <= kMostKept) return plan;
-  plan = Compiler(kernel, bound, input_types, output_types, false).compile();
+  plan = Compiler(kernel, bound, input_types, output_types, shares ? Handing::shared : Handing::again).compile();
   plan.shares_rows = shares;
   return plan;
 }

@@ -29,19 +29,21 @@ struct Operand {
 class Compiler {
  public:
   Compiler(const Kernel& kernel, const BoundKernel& bound, const std::vector<Type>& input_types,
-           const std::vector<Type>& output_types, bool keep)
+           const std::vector<Type>& output_types, Handing handing)
       : kernel_(kernel),
         bound_(bound),
         input_types_(input_types),
         layout_(plan_.layout),
-        analysis_(kernel, bound, plan_.layout = make_layout(kernel, bound), output_types, keep),
+        analysis_(kernel, bound, plan_.layout = make_layout(kernel, bound), output_types, handing),
         memory_(plan_),
         places_(kernel.statements.size()),
         stored_(kernel.outputs.size(), false),
-        store_addresses_(kernel.outputs.size(), -1) {}
+        store_addresses_(kernel.outputs.size(), -1),
+        totals_(kernel.statements.size()) {}
 
   KernelPlan compile();
   size_t kept_bytes() const { return memory_.kept_bytes(); }
+  bool shareable() const { return analysis_.shareable(); }
 
  private:
   const Statement& statement(int v) const { return kernel_.statements[static_cast<size_t>(v)]; }
@@ -88,7 +90,10 @@ class Compiler {
   void write_store(size_t index);
 
   // write_reductions.cc
-  ReductionFns reduction(int v) const { return tile_.reduction(statement(v).op, statement(v).type); }
+  ReductionFns reduction(int v) const {
+    const Statement& s = statement(v);
+    return tile_.reduction(s.op, statement(s.operands[0]).type, s.last);
+  }
   // The operands of the product that reduction v absorbs, else its operand.
   int reduction_operands(int v, int* operands) const;
   void write_whole_reduction(int v);
@@ -96,6 +101,15 @@ class Compiler {
   void write_init(int v);
   void write_accumulate(int v);
   void write_finish(int v);
+
+  // write_scans.cc
+  ScanFns scan(int v) const {
+    return tile_.scan(statement(v).op, statement(v).type, statement(v).exclusive, statement(v).reverse);
+  }
+  void write_whole_scan(int v);
+  void write_scan(int v);
+  // Takes the operand into the total of a shared row's part.
+  void write_total(int v);
 
   // compile.cc
   // Counts, for each value of the code that comes next, its uses there; one that other code uses too counts none and
@@ -121,6 +135,7 @@ class Compiler {
   std::vector<int> store_addresses_;  // likewise
   int pass_ = 0;
   int count_register_ = -1;
+  std::vector<uint16_t> totals_;  // by value: the register of write_total
 };
 
 }  // namespace onnxfuse::cpu

@@ -89,7 +89,7 @@ void Compiler::release_operands(int v) {
 int Compiler::destination(int v) {
   const Value& x = value(v);
   Place& p = place(v);
-  if (x.form == kScalar) return memory_.buffer(size_of(v), kScalar);
+  if (x.form == kScalar && !x.kept) return memory_.buffer(size_of(v), kScalar);
   const bool computed_before = in_pass(x.scope) && x.first_pass != pass_;
   if (const int s = analysis_.direct_store(v); s >= 0 && !computed_before) {
     stored_[static_cast<size_t>(s)] = true;

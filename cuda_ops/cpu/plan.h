@@ -116,13 +116,22 @@ struct Pipeline {
 struct Pass {
   std::vector<uint16_t> moving;  // addresses that follow the loop
   Code loop_code, tile_code;
+  bool reverse = false;  // its tiles come last to first
 };
 
 // Of a reduction in a pass.
 struct Accumulator {
   uint16_t reg;
   size_t pass;
+  size_t words;
   TileFn merge;  // takes accumulator a into out
+};
+
+// Of a scan of rows that tasks share: its state in the pass that scans, and in the one before, which finds what a part
+// of the row comes to.
+struct SharedScan {
+  uint16_t state, total;
+  TileFn join;
 };
 
 struct Register {
@@ -144,8 +153,10 @@ struct KernelPlan {
   std::vector<Code> item_code;  // one more than passes
   std::vector<Pass> passes;
   std::vector<Accumulator> accumulators;
-  bool shares_rows =
-      false;  // the items are few, so several tasks share each: row schedule, nothing is kept in the arena
+  // The items are few, so several tasks share each: row schedule, nothing is kept in the arena.
+  bool shares_rows = false;
+  int totals_pass = -1;  // of shared rows: before the pass that scans; has no effect but on the states
+  std::vector<SharedScan> scans;
   size_t arena_bytes = 0;
   int64_t items = 0;
   double item_cost = 0;  // about nanoseconds

@@ -253,7 +253,8 @@ static void finish_loop(void* out, const void* a, const void* b, const void*, si
 template <class R, class T, bool mean>
 static ReductionFns reduction_of() {
   using A = Accumulator<R, T>;
-  ReductionFns fns = {init_loop<R, A>,
+  ReductionFns fns = {1,
+                      init_loop<R, A>,
                       row_loop<R, T>,
                       column_loop<R, A, T>,
                       column_loop<R, A, A>,
@@ -281,21 +282,4 @@ static ReductionFns pick_reduction(Type type) {
   }
 #undef ONNXFUSE_CASE
   return {};
-}
-
-static ReductionFns find_reduction(Op op, Type type) {
-  switch (op) {
-    case Op::op_reduce_sum:
-      return pick_reduction<Sum, false>(type);
-    case Op::op_reduce_mean:
-      return pick_reduction<Sum, true>(type);
-    case Op::op_reduce_prod:
-      return pick_reduction<Product, false>(type);
-    case Op::op_reduce_max:
-      return pick_reduction<Maximum, false>(type);
-    case Op::op_reduce_min:
-      return pick_reduction<Minimum, false>(type);
-    default:
-      return {};
-  }
 }

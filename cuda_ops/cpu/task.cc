@@ -70,6 +70,15 @@ void Odometer::advance(const std::vector<Dim>& dims) {
   }
 }
 
+void Odometer::retreat(const std::vector<Dim>& dims) {
+  for (size_t d = dims.size(); d-- > 0;) {
+    const bool wraps = index[d] == 0;
+    index[d] = wraps ? dims[d].extent - 1 : index[d] - 1;
+    nonzero = index[d] != 0 ? nonzero | 1u << d : nonzero & ~(1u << d);
+    if (!wraps) return;
+  }
+}
+
 Task::Task(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs)
     : plan_(plan), layout_(plan.layout), inputs_(inputs), outputs_(outputs) {
   static thread_local Arena arena;
@@ -184,16 +193,22 @@ void Task::run_tiles(size_t number, int64_t first, int64_t last) {
   if (first >= last) return;
   const Pass& pass = plan_.passes[number];
   const int64_t blocks = layout_.item_is_point() ? layout_.blocks : 1;
-  loop_.seek(layout_.loop, first / blocks);
-  int64_t block = first % blocks;
+  const int64_t start = pass.reverse ? plan_.tiles() - 1 - first : first;
+  loop_.seek(layout_.loop, start / blocks);
+  int64_t block = start % blocks;
+  bool enters = true;  // a point of the loop
   for (int64_t t = first; t < last; ++t) {
     move_to_tile(pass, block);
     if (layout_.item_is_point()) set_block(block);
-    if (block == 0 || t == first) execute(pass.loop_code);
+    if (enters) execute(pass.loop_code);
     execute(pass.tile_code);
-    if (++block == blocks) {
-      block = 0;
-      loop_.advance(layout_.loop);
+    enters = block == (pass.reverse ? 0 : blocks - 1);
+    if (pass.reverse) {
+      block = enters ? blocks - 1 : block - 1;
+      if (enters) loop_.retreat(layout_.loop);
+    } else {
+      block = enters ? 0 : block + 1;
+      if (enters) loop_.advance(layout_.loop);
     }
   }
   for (uint16_t i : pass.moving) reg_[plan_.addresses[i].reg] = item_address_[i];

@@ -15,6 +15,7 @@ struct Odometer {
 
   void seek(const std::vector<Dim>& dims, int64_t position);
   void advance(const std::vector<Dim>& dims);
+  void retreat(const std::vector<Dim>& dims);
 };
 
 class Task {
@@ -25,11 +26,11 @@ class Task {
   void run(int64_t first, int64_t last);
 
   // Of the row schedule, whose long rows several tasks share: goes to an item; runs the code before a pass; runs the
-  // pass over some of its tiles (numbered through the loop and its blocks). Only the lead stores values of the row.
+  // pass over some of its tiles (numbered in the pass' order). Only the lead stores values of the row.
   void enter(int64_t item);
   void run_item_code(size_t pass, bool lead);
   void run_tiles(size_t pass, int64_t first, int64_t last);
-  char* accumulator(const Accumulator& a) { return reg_[a.reg]; }
+  char* at(uint16_t reg) { return reg_[reg]; }  // an accumulator or a state
 
  private:
   void place(int64_t block);

@@ -11,8 +11,9 @@ namespace onnxfuse::cpu {
 // otherwise. bool elements are bytes, 0 or 1.
 using TileFn = void (*)(void* out, const void* a, const void* b, const void* c, size_t n);
 
-// A reduction works on accumulators of its own type, which fit 8 bytes each.
+// A reduction works on accumulators of its own type, each of as many words of 8 bytes.
 struct ReductionFns {
+  size_t words;
   TileFn init;    // out: n accumulators, set to the identity
   TileFn row;     // out: one accumulator, takes in n elements of a
   TileFn column;  // out: n accumulators, each takes in its element of a
@@ -22,6 +23,19 @@ struct ReductionFns {
   // row and whole for the products a[i] * b[i]; nullptr where there is no such loop
   TileFn row_of_products;
   TileFn whole_of_products;
+};
+
+// A scan goes through a row in the order of its direction, from a state of two words: what came before this part of the
+// row, and what the part has taken in so far. Where it goes through many rows at once, point by point, each has a state
+// of one word.
+struct ScanFns {
+  TileFn init;         // out: a row's state at its beginning
+  TileFn row;          // out: n results of n elements of a; b: the state, which takes them in
+  TileFn total;        // out: the state, which takes in n elements of a as row does
+  TileFn join;         // out: what came before the next part, of what came before a and what it took in, b
+  TileFn whole;        // out: n results of the n elements of a whole row a
+  TileFn column_init;  // out: n states
+  TileFn column;       // out: n results of n elements of a, one of each row; b: n states, which take them in
 };
 
 // Pipelines: chains of float operations over blocks of elements that stay in vector registers.
@@ -59,12 +73,13 @@ struct TileKernels {
   TileFn (*multiply_add)(unsigned scalars);
   // f32: out[i] = exp(a[i] - b[i]); never nullptr where bit 0 is not set.
   TileFn (*exp_of_difference)(unsigned scalars);
-  TileFn (*cast)(Type from, Type to);  // between types of values
-  TileFn (*load)(Type storage);        // f16 or bf16 to f32
-  TileFn (*store)(Type storage);       // f32 to f16 or bf16
-  TileFn (*copy)(size_t size);         // elements of 1, 2, 4 or 8 bytes
-  TileFn (*splat)(size_t size);        // out[i] = a[0]
-  ReductionFns (*reduction)(Op op, Type type);
+  TileFn (*cast)(Type from, Type to);                      // between types of values
+  TileFn (*load)(Type storage);                            // f16 or bf16 to f32
+  TileFn (*store)(Type storage);                           // f32 to f16 or bf16
+  TileFn (*copy)(size_t size);                             // elements of 1, 2, 4 or 8 bytes
+  TileFn (*splat)(size_t size);                            // out[i] = a[0]
+  ReductionFns (*reduction)(Op op, Type type, bool last);  // last: of an argument; type: of the operand
+  ScanFns (*scan)(Op op, Type type, bool exclusive, bool reverse);
 
   // The stage of a step of a pipeline, nullptr where there is none.
   StageFn (*stage)(Work work, Op op, const Source* sources);

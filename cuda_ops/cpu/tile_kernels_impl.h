@@ -26,6 +26,8 @@ namespace {
 #include "scalar_ops.h"
 #include "element_loops.h"
 #include "reduction_loops.h"
+#include "argument_loops.h"
+#include "scan_loops.h"
 #include "stages.h"
 #include "stage_table.h"
 // clang-format on
@@ -34,7 +36,8 @@ namespace {
 
 extern const TileKernels ONNXFUSE_ISA;
 const TileKernels ONNXFUSE_ISA = {
-    find_primitive, find_multiply_add, find_exp_of_difference, find_cast,  find_load, find_store,
-    find_copy,      find_splat,        find_reduction,         find_stage, kBlock,    run_blocks};
+    find_primitive, find_multiply_add, find_exp_of_difference, find_cast, find_load,  find_store,
+    find_copy,      find_splat,        find_reduction,         find_scan, find_stage, kBlock,
+    run_blocks};
 
 }  // namespace onnxfuse::cpu

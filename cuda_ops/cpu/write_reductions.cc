@@ -35,10 +35,11 @@ bool Compiler::accumulates_tiles(int v) const {
 
 void Compiler::write_init(int v) {
   const Form form = accumulates_tiles(v) ? kFull : kScalar;
-  place(v).accumulator = memory_.buffer(8, form);
+  const size_t words = reduction(v).words;
+  place(v).accumulator = memory_.buffer(8 * words, form);
   plan_.item_code[static_cast<size_t>(pass_)].push_back(call(reduction(v).init, form, place(v).accumulator, 0));
   plan_.accumulators.push_back(
-      {static_cast<uint16_t>(place(v).accumulator), static_cast<size_t>(pass_), reduction(v).merge});
+      {static_cast<uint16_t>(place(v).accumulator), static_cast<size_t>(pass_), words, reduction(v).merge});
 }
 
 void Compiler::write_accumulate(int v) {
