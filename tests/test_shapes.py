@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import onnx
 import pytest
 from graphs import fused, optimized, parse
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse.rewrites.dims import Symbols
+from onnxfuse.rewrites.products import exact_quotient, quotient, scaled
 from onnxfuse.rewrites.shapes import infer, symbolic_scope
 
 
@@ -131,3 +134,53 @@ def test_two_branches_of_equal_convolutions_agree() -> None:
 def test_dimensions_that_two_declarations_name_differently() -> None:
     graph = "g (float[A, 4] x) => (float[B, 4] y, float[C, 4] z) { y = Exp (x) s = Neg (y) z = Mul (s, y) }"
     assert fused(graph, sizes={"A": 3}) == ["FusedElementwise"]
+
+
+def test_products_of_dimensions_have_one_spelling() -> None:
+    assert scaled("b", 6) == scaled(2, scaled("b", 3)) == "6*b"
+    assert scaled("s", "b") == scaled("b", "s") == "b*s"
+    assert quotient("196*b", 49) == "4*b"
+    assert quotient(scaled(quotient("196*b", 49), 49), 196) == "b"
+    assert quotient("b*s", "s") == "b"
+    assert quotient("b", "b") == 1
+    assert scaled(0, "b") == 0
+    assert scaled("a+b", "c") == "(a+b)*c"
+    assert quotient(scaled("a+b", "c"), "c") == "a+b"
+
+
+def test_what_does_not_divide_is_no_product() -> None:
+    assert quotient("a*b+c", "a") != "b+c"
+    assert quotient("6*b", 4) == "(6*b)/(4)"
+    assert scaled(quotient("6*b", 4), 4) != "6*b"
+    assert exact_quotient("6*b", 4) is None
+    assert exact_quotient("(a)-(b)", "a") is None
+    assert exact_quotient(7, 2) is None
+
+
+def test_a_dimension_whose_name_reads_like_a_product_is_a_symbol_of_its_own() -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b*s", "b"])
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"])
+    shape = numpy_helper.from_array(np.array([0, -1], np.int64), "shape")
+    graph = helper.make_graph([node], "g", [x], [onnx.ValueInfoProto(name="y")], [shape])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    first, second = symbolic_scope(infer(model).graph, {}, Symbols())["x"].shape
+    assert second == "b"
+    assert exact_quotient(first, "b") is None
+
+
+@pytest.mark.parametrize("opset", [2, 11, 18])
+def test_pads(opset: int) -> None:
+    pads = [0, 0, 2, 0, 0, 1, -1, 0] if opset < 18 else [2, 0, -1, 1]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", "h", 5, 4])
+    constants = [numpy_helper.from_array(np.array(pads, np.int64), "pads")]
+    if opset < 11:
+        node = helper.make_node("Pad", ["x"], ["y"], pads=pads)
+        constants = []
+    elif opset < 18:
+        node = helper.make_node("Pad", ["x", "pads"], ["y"])
+    else:
+        constants.append(numpy_helper.from_array(np.array([2, -3], np.int64), "axes"))
+        node = helper.make_node("Pad", ["x", "pads", "", "axes"], ["y"])
+    graph = helper.make_graph([node], "g", [x], [onnx.ValueInfoProto(name="y")], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    assert symbolic_scope(infer(model).graph, {}, Symbols())["y"].shape == ("b", "(h)+1", 6, 4)

@@ -32,6 +32,10 @@ class Symbols:
         """A symbol that equals no other."""
         return f"?{next(self._counter)}"
 
+    def named(self, name: str) -> str:
+        """The symbol of a name that the model gives; one that reads like an expression is not taken for one."""
+        return self._shorten(name) if any(c in "*+-/(),:" for c in name) else name
+
     def shortened(self, shape: Shape | None) -> Shape | None:
         """The shape with long expressions replaced by symbols, the same one for equal expressions."""
         if shape is None or not any(isinstance(d, str) and len(d) > _LONG for d in shape):

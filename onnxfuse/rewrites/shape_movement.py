@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from onnxfuse.rewrites.dims import Dim, reaches_end
+from onnxfuse.rewrites.products import quotient, scaled
 from onnxfuse.rewrites.shape_site import Shapes, Site
-from onnxfuse.rewrites.shape_values import quotient, scaled
 
 __all__ = ["MOVEMENT"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onnxfuse.rewrites.dims import Dim
+from onnxfuse.rewrites.products import scaled
 from onnxfuse.rewrites.shape_movement import MOVEMENT
 from onnxfuse.rewrites.shape_site import Shapes, Site
-from onnxfuse.rewrites.shape_values import scaled
 
 __all__ = ["RULES"]
 
@@ -96,6 +96,24 @@ def _global_pool(at: Site) -> Shapes:
     return None if shape is None else [(*shape[:2], *(1 for _ in shape[2:]))]
 
 
+def _pad(at: Site) -> Shapes:
+    """Constant pads; a symbolic dimension that is padded becomes an expression."""
+    shape = at.inputs[0].shape
+    pads: list[Dim] | None = list(at.ints("pads", [])) if len(at.node.input) < 2 else at.dims(1)
+    axes = at.dims(3) if len(at.node.input) > 3 and at.node.input[3] else None
+    if shape is None or pads is None or (axes is None and len(at.node.input) > 3 and at.node.input[3]):
+        return None
+    chosen = [int(a) % len(shape) for a in axes] if axes is not None else list(range(len(shape)))
+    if len(pads) != 2 * len(chosen) or not all(isinstance(p, int) for p in pads):
+        return None
+    result = list(shape)
+    for k, a in enumerate(chosen):
+        extent, more = result[a], int(pads[k]) + int(pads[k + len(chosen)])
+        if more:
+            result[a] = extent + more if isinstance(extent, int) else f"({extent}){more:+d}"
+    return [tuple(result)]
+
+
 def _resize(at: Site) -> Shapes:
     """Resize and Upsample: dimensions with scale 1 stay, the others become expressions."""
     shape = at.inputs[0].shape
@@ -148,5 +166,6 @@ RULES: dict[str, Callable[[Site], Shapes]] = {
     "MatMul": _matmul,
     "Gemm": _gemm,
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),
+    "Pad": _pad,
     **dict.fromkeys(("Resize", "Upsample"), _resize),
 }

@@ -13,42 +13,14 @@ import numpy as np
 import onnx
 
 from onnxfuse.rewrites.dims import Dim
+from onnxfuse.rewrites.products import quotient, scaled
 
-__all__ = ["SymbolicValue", "propagate", "quotient", "scaled"]
+__all__ = ["SymbolicValue", "propagate"]
 
 # An object array of rank 0 or 1 whose elements are ints, floats or symbols.
 SymbolicValue: TypeAlias = np.ndarray
 
 _LIMIT = 64
-
-
-def scaled(a: Dim | float, b: Dim | float) -> Any:
-    """a * b; an expression where one of them is symbolic."""
-    if isinstance(a, str) or isinstance(b, str):
-        if 1 in (a, b):
-            return a if b == 1 else b
-        if 0 in (a, b):
-            return 0
-        return "*".join(sorted(f"({x})" if isinstance(x, str) and "+" in x else str(x) for x in (a, b)))
-    return a * b
-
-
-def quotient(a: Dim | float, b: Dim | float) -> Any:
-    """a / b, rounded down; an expression where one of them is symbolic."""
-    if a == b and b != 0:
-        return 1
-    if b == 1:
-        return a
-    if isinstance(a, str) or isinstance(b, str):
-        if isinstance(a, str):
-            factors = a.split("*")
-            if str(b) in factors and "(" not in a:
-                factors.remove(str(b))
-                return "*".join(factors)
-        return f"({a})/({b})"
-    if b == 0:
-        return f"({a})/0"
-    return a // b if isinstance(a, int) and isinstance(b, int) else a / b
 
 
 def _plus(a: Dim | float, b: Dim | float) -> Any:

@@ -210,5 +210,5 @@ def _declared_type(value: onnx.ValueInfoProto, symbols: Symbols) -> TensorType:
             shape.append(d.dim_value)
         else:
             # "?" says nothing, though several dimensions are called so.
-            shape.append(symbols.fresh() if d.dim_param[:1] in ("", "?", "!") else d.dim_param)
+            shape.append(symbols.fresh() if d.dim_param[:1] in ("", "?", "!") else symbols.named(d.dim_param))
     return TensorType(from_onnx(tensor.elem_type) or "", tuple(shape))

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from onnxfuse.rewrites.dims import Dim, Shape, Symbols
 from onnxfuse.rewrites.fragment import RefusalError
-from onnxfuse.rewrites.shape_values import scaled
+from onnxfuse.rewrites.products import scaled
 from onnxfuse.rewrites.views import View
 
 __all__ = ["Entries", "Place", "Shown", "Space"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onnxfuse.rewrites.dims import Dim, Shape
-from onnxfuse.rewrites.shape_values import quotient
+from onnxfuse.rewrites.products import exact_quotient
 
 __all__ = ["View", "expansion", "insertion", "reshape", "slicing", "transposition"]
 
@@ -118,10 +118,6 @@ def reshape(source: Shape, target: Shape) -> View | None:
 
 
 def _divided(a: Dim, b: Dim) -> Dim | None:
-    """a / b where it is exact, and known to be."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a // b if a > b and a % b == 0 else None
-    rest = quotient(a, b)
-    if isinstance(rest, str) and ("/" in rest or "(" in rest):
-        return None
-    return int(rest) if isinstance(rest, str) and rest.isdigit() else rest if isinstance(rest, (int, str)) else None
+    """a / b where it is exact, known to be, and not 1."""
+    rest = exact_quotient(a, b)
+    return None if rest is None or rest == 1 else rest
