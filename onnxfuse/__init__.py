@@ -1,5 +1,6 @@
 """onnxfuse: fuses the memory-bound parts of ONNX models into custom ops for ONNX Runtime."""
 
+from onnxfuse.benchmark import BenchResult, bench
 from onnxfuse.custom_ops.library import library_path
 from onnxfuse.errors import MissingRuntimeError, ModelError, OnnxfuseError, ProgramError
 from onnxfuse.optimizer import REWRITES, Result, optimize
@@ -9,6 +10,7 @@ from onnxfuse.validate import validate
 
 __all__ = [
     "REWRITES",
+    "BenchResult",
     "Fusion",
     "MissingRuntimeError",
     "ModelError",
@@ -17,6 +19,7 @@ __all__ = [
     "Refusal",
     "Report",
     "Result",
+    "bench",
     "library_path",
     "optimize",
     "restore",

@@ -118,6 +118,9 @@ def make_session(
     threads: int | None = None,
     optimize: bool = True,
     library: bool | None = None,
+    provider_options: Mapping[str, str] | None = None,
+    config: Mapping[str, str] | None = None,
+    profile: str | os.PathLike[str] | None = None,
 ) -> onnxruntime.InferenceSession:
     """A session for the model, with the fused ops' library registered.
 
@@ -127,6 +130,9 @@ def make_session(
         threads: Threads inside an operator; None leaves the number to ONNX Runtime.
         optimize: ONNX Runtime's own graph optimizations, at their default level, or none.
         library: True registers the library, False does not; None does where the model has fused nodes.
+        provider_options: Options of the execution provider.
+        config: Entries of the session's configuration.
+        profile: Where ONNX Runtime's profile of the session is to go: the start of the file's path.
 
     Raises:
         MissingRuntimeError: ONNX Runtime is not installed.
@@ -144,11 +150,17 @@ def make_session(
         options.intra_op_num_threads = threads
     if not optimize:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for key, value in (config or {}).items():
+        options.add_session_config_entry(key, value)
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = os.fspath(profile)
     if library:
         _register(options)
     if name == PROVIDERS["cuda"] and hasattr(ort, "preload_dlls"):
         ort.preload_dlls()
-    providers = [name] if name == PROVIDERS["cpu"] else [name, PROVIDERS["cpu"]]
+    wanted: Any = (name, dict(provider_options)) if provider_options else name
+    providers = [wanted] if name == PROVIDERS["cpu"] else [wanted, PROVIDERS["cpu"]]
     try:
         if path is not None:
             session = ort.InferenceSession(os.fspath(path), options, providers=providers)
@@ -171,7 +183,7 @@ def _register(options: Any) -> None:
         raise ModelError(f"ONNX Runtime cannot load the library {library}: {_reason(error)}") from error
 
 
-def _from_memory(ort: Any, model: Any, options: Any, providers: list[str]) -> Any:
+def _from_memory(ort: Any, model: Any, options: Any, providers: list[Any]) -> Any:
     if model.ByteSize() <= _PROTOBUF_LIMIT:
         return ort.InferenceSession(model.SerializeToString(), options, providers=providers)
     with tempfile.TemporaryDirectory() as folder:  # a message over 2 GiB cannot be serialized: its weights go beside it

@@ -17,7 +17,8 @@ import onnxruntime
 
 import onnxfuse
 from onnxfuse.cli.console import line
-from onnxfuse.cli.show import show_report, show_validation
+from onnxfuse.cli.show import show_report
+from onnxfuse.cli.validation import show_validation
 from onnxfuse.files import load_model
 from onnxfuse.measure import Latency, compare_latency
 from onnxfuse.runtime import make_session

@@ -159,7 +159,7 @@ def test_validate_reads_npz_and_writes_json(folder):
     assert result.exit_code == 0
     parsed = json.loads(result.stdout)
     assert parsed["ok"] is True
-    assert parsed["inputs"] == [{"name": "x", "dtype": "float32", "shape": [3, 64]}]
+    assert parsed["shapes"] == [[{"name": "x", "dtype": "float32", "shape": [3, 64]}]]
     assert parsed["outputs"][0]["verdict"] == "equal"
 
 

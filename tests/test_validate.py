@@ -231,7 +231,7 @@ def test_npz_inputs(tmp_path):
     file = tmp_path / "inputs.npz"
     np.savez(file, x=np.full((3, 5), 2, np.float32))
     result = validate(scaled(), scaled(), inputs=file)
-    assert result.inputs == (("x", "float32", (3, 5)),)
+    assert result.shapes == ((("x", "float32", (3, 5)),),)
 
 
 @pytest.mark.parametrize(

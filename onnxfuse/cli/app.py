@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from onnxfuse.cli.commands.bench import bench
 from onnxfuse.cli.commands.explain import explain
 from onnxfuse.cli.commands.library import library
 from onnxfuse.cli.commands.optimize import optimize
@@ -51,7 +52,7 @@ def _root(
     """
 
 
-for command in (optimize, explain, validate, report, restore, library):
+for command in (optimize, explain, validate, bench, report, restore, library):
     app.command()(command)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from onnxfuse.errors import OnnxfuseError
 
-__all__ = ["Debug", "Provider", "Target", "Verbose", "check_output", "parse_dims"]
+__all__ = ["Debug", "Provider", "Target", "Verbose", "check_output", "parse_dims", "parse_single_dims"]
 
 
 class Target(StrEnum):
@@ -32,15 +32,25 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an u
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="List every fusion and every node left alone.")]
 
 
-def parse_dims(pairs: Iterable[str]) -> dict[str, int]:
-    """The extents that the option --dim names, each as NAME=N."""
-    dims: dict[str, int] = {}
+def parse_dims(pairs: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """The extents that the option --dim names, each as NAME=N or NAME=N,M."""
+    dims: dict[str, tuple[int, ...]] = {}
     for pair in pairs:
-        name, equals, size = pair.rpartition("=")
-        if not equals or not name or not (size.isascii() and size.isdecimal()):
-            raise OnnxfuseError(f"--dim takes NAME=N with N a whole number, such as batch=4, not {pair!r}")
-        dims[name] = int(size)
+        name, equals, sizes = pair.rpartition("=")
+        parts = sizes.split(",")
+        if not equals or not name or not all(part.isascii() and part.isdecimal() for part in parts):
+            raise OnnxfuseError(f"--dim takes NAME=N with N a whole number or several, such as batch=1,4; not {pair!r}")
+        dims[name] = tuple(map(int, parts))
     return dims
+
+
+def parse_single_dims(pairs: Iterable[str]) -> dict[str, int]:
+    """The same for a command that takes one extent for each name."""
+    dims = parse_dims(pairs)
+    several = [name for name, sizes in dims.items() if len(sizes) > 1]
+    if several:
+        raise OnnxfuseError(f"--dim takes one extent for {several[0]!r} here")
+    return {name: sizes[0] for name, sizes in dims.items()}
 
 
 def check_output(path: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""How reports and validations are printed."""
+"""How reports are printed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from onnxfuse.cli.console import human_bytes, line, table
 from onnxfuse.report import Fusion, Refusal, Report, by_reason
-from onnxfuse.validate.compare import OutputComparison
-from onnxfuse.validate.validation import Validation
 
-__all__ = ["show_refusals", "show_report", "show_validation"]
+__all__ = ["count_of", "shorten", "show_refusals", "show_report"]
 
 _MOST_ROWS = 20
 _MOST_EXAMPLES = 3
@@ -22,7 +20,8 @@ def compact(operators: Iterable[str]) -> str:
     return " ".join(f"{name} x{count}" if count > 1 else name for name, count in Counter(operators).items())
 
 
-def _shorten(text: str, width: int = _WIDEST) -> str:
+def shorten(text: str, width: int = _WIDEST) -> str:
+    """The text, cut at a width."""
     return text if len(text) <= width else text[: width - 3].rstrip() + "..."
 
 
@@ -46,7 +45,7 @@ def show_report(report: Report, verbose: bool) -> None:
     line(f"target {report.target}: {before} nodes -> {after}, of which {len(report.fusions)} fused", "bold")
     if report.fusions:
         traffic = f"{_saved(report.fusions)} of memory traffic" if report.bytes_saved is not None else ""
-        line(" and ".join(filter(None, (f"each run saves {_count(report.launches_saved, 'launch')}", traffic))))
+        line(" and ".join(filter(None, (f"each run saves {count_of(report.launches_saved, 'launch')}", traffic))))
     if any(f.bytes_saved is None for f in report.fusions):
         line("(memory traffic is known where all shapes are static)")
 
@@ -57,7 +56,7 @@ def _kinds_of_fusion(fusions: Sequence[Fusion]) -> None:
         kinds[fusion.op_type, compact(fusion.operators)].append(fusion)
     ordered = sorted(kinds.items(), key=lambda kind: -len(kind[1]))
     rows = [
-        (op, str(len(group)), _shorten(operators), str(sum(f.launches_saved for f in group)), _saved(group))
+        (op, str(len(group)), shorten(operators), str(sum(f.launches_saved for f in group)), _saved(group))
         for (op, operators), group in ordered[:_MOST_ROWS]
     ]
     columns = ("fused node", "count", "source operators", "launches saved", "bytes saved")
@@ -80,7 +79,7 @@ def _reasons(refusals: Sequence[Refusal]) -> None:
     rows = []
     for reason, group in ordered[:_MOST_ROWS]:
         examples = [f"{r.node} ({r.operator})" for r in group[:_MOST_EXAMPLES]]
-        rows.append((str(len(group)), reason, _shorten(", ".join(examples))))
+        rows.append((str(len(group)), reason, shorten(", ".join(examples))))
     table("Not fused", ("count", "reason", "examples"), rows, right=(0,))
     if len(ordered) > _MOST_ROWS:
         line(f"... and {len(ordered) - _MOST_ROWS} more reasons (--verbose shows all)")
@@ -92,45 +91,7 @@ def show_refusals(refusals: Sequence[Refusal]) -> None:
     table("Not fused", ("node", "operator", "graph", "reason"), rows)
 
 
-def _count(number: int, noun: str) -> str:
+def count_of(number: int, noun: str) -> str:
+    """The number and the noun, in the plural where that is due."""
     plural = noun + ("es" if noun.endswith("ch") else "s")
     return f"{number} {noun if number == 1 else plural}"
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2e}"
-
-
-def _cosine(value: float | None) -> str:
-    return "-" if value is None else f"{value:.7f}"
-
-
-def _row(c: OutputComparison) -> tuple[str, ...]:
-    shape = "x".join(map(str, c.shape)) or "scalar"
-    ulp = "-" if c.ulp is None else str(c.ulp) if c.ulp < 10**6 else f"{c.ulp:.1e}"
-    errors = (_figure(c.absolute), _figure(c.relative), ulp, _cosine(c.cosine), f"{100 * c.mismatches:.3g} %")
-    return (c.name, f"{c.dtype} {shape}", *errors, _figure(c.tolerance), c.verdict)
-
-
-def show_validation(result: Validation) -> None:
-    """Prints the inputs, a row for each output, its notes, and the verdict."""
-    seeds = f"seed {result.seeds[0]}" if len(result.seeds) == 1 else f"seeds {result.seeds[0]} to {result.seeds[-1]}"
-    given = ", ".join(f"{n} {t} {'x'.join(map(str, s)) or 'scalar'}" for n, t, s in result.inputs) or "none"
-    line(f"{result.provider}, {seeds}, inputs: {given}")
-    columns = ("output", "type", "max abs", "max rel", "max ulp", "cosine", "mismatch", "tolerance", "verdict")
-    table("Outputs", columns, [_row(c) for c in result.outputs], right=(2, 3, 4, 5, 6, 7))
-    for output in result.outputs:
-        if output.note:
-            line(f"{output.name}: {output.note}", "yellow")
-    for wrong_function in result.wrong_functions:
-        line(f"without the library: {wrong_function}", "yellow")
-    for note in result.notes:
-        line(f"note: {note}", "yellow")
-    total = _count(len(result.outputs), "output")
-    wrong = [c.name for c in result.outputs if not c.ok]
-    if wrong:
-        line(f"FAILED: {len(wrong)} of {total} not within tolerance: {_shorten(', '.join(wrong))}", "bold red")
-    elif result.wrong_functions:
-        line(f"FAILED: {_count(len(result.wrong_functions), 'local function')} not as the program says", "bold red")
-    else:
-        line(f"OK: {total} within tolerance", "bold green")

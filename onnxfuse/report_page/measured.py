@@ -36,7 +36,7 @@ def read_measurements(
     """
     return Measurements(
         _read(validation, "validate", ("outputs", "ok")) if validation is not None else None,
-        _read(bench, "bench", ("original", "optimized")) if bench is not None else None,
+        _one_case(_read(bench, "bench", ("original", "optimized"))) if bench is not None else None,
     )
 
 
@@ -53,6 +53,17 @@ def _read(path: str | os.PathLike[str], command: str, keys: tuple[str, ...]) -> 
             f"'{path}' is not the result of `onnxfuse {command} --json`: it has no {' or no '.join(keys)}"
         )
     return data
+
+
+def _one_case(result: Json) -> Json:
+    """The figures of the first set of shapes, with what holds for all: the page shows one."""
+    if not result.get("cases"):
+        return result
+    case = dict(result["cases"][0])
+    for role in ("original", "optimized"):
+        created = result.get("session_ms", {}).get(role, [None])[0]
+        case[role] = {**(case[role].get("account") or {}), **case[role], "session_creation": created}
+    return {**result, **case}
 
 
 def measured_section(measurements: Measurements) -> str:

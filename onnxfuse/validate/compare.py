@@ -27,9 +27,11 @@ class OutputComparison:
 
     The errors are those of the floating-point values that are finite on both sides, None for other types. `relative`
     leaves out where the original is 0. `ulp` counts the representable values from one to the other. `mismatches` is the
-    share of the values that do not agree. `verdict` is "equal" (to the bit), "close" (within `tolerance`),
-    "different", or "better": not within tolerance, but the original is what is off, by a float64 evaluation; `note`
-    then says how, and otherwise what a reader should know.
+    share of the values that do not agree, `argmax` the share of rows (along the last axis) whose largest value stands
+    at the same place in both. `original_error` and `optimized_error` are the largest differences from a float64
+    evaluation, where one was made. `verdict` is "equal" (to the bit), "close" (within `tolerance`), "different", or
+    "better": not within tolerance, but the original is what is off, by a float64 evaluation; `note` then says how, and
+    otherwise what a reader should know.
     """
 
     name: str
@@ -42,6 +44,9 @@ class OutputComparison:
     ulp: int | None = None
     cosine: float | None = None
     mismatches: float = 0.0
+    argmax: float | None = None
+    original_error: float | None = None
+    optimized_error: float | None = None
     seed: int = 0
     note: str = ""
 
@@ -120,8 +125,16 @@ def compare(
         ulp=_ulp(a[both], b[both]),
         cosine=None if cosine is None else min(cosine, 1.0),
         mismatches=float(np.mean(~same)) if same.size else 0.0,
+        argmax=_argmax_agreement(a, b),
         note=_places(a, b),
     )
+
+
+def _argmax_agreement(a: np.ndarray, b: np.ndarray) -> float | None:
+    if a.ndim == 0 or a.shape[-1] < 2 or not a.size:
+        return None
+    x, y = (v.astype(np.float64).argmax(axis=-1) for v in (a, b))
+    return float(np.mean(x == y))
 
 
 def _places(a: np.ndarray, b: np.ndarray) -> str:

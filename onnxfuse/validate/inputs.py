@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,22 @@ import numpy as np
 import onnx
 
 from onnxfuse.errors import OnnxfuseError
+from onnxfuse.validate.domains import draw_floats, is_mask
 from onnxfuse.validate.ranges import integer_range
 
-__all__ = ["DEFAULT_EXTENT", "InputSpec", "free_dimensions", "input_specs", "load_npz", "make_inputs"]
+__all__ = [
+    "DEFAULT_EXTENT",
+    "Dims",
+    "InputSpec",
+    "combinations",
+    "free_dimensions",
+    "input_specs",
+    "load_npz",
+    "make_inputs",
+]
+
+# Extents of free dimensions by name, one or several each.
+Dims = Mapping[str, int | Sequence[int]]
 
 DEFAULT_EXTENT = 2
 _MAX_ELEMENTS = 2**31
@@ -77,6 +91,15 @@ def free_dimensions(specs: list[InputSpec]) -> list[str]:
     return list(dict.fromkeys(d for s in specs for d in s.dims or () if isinstance(d, str)))
 
 
+def combinations(dims: Dims | None) -> list[dict[str, int]]:
+    """Every combination of the extents, in order; one empty set where there are none."""
+    several = {name: (sizes,) if isinstance(sizes, int) else tuple(sizes) for name, sizes in (dims or {}).items()}
+    empty = [name for name, sizes in several.items() if not sizes]
+    if empty:
+        raise OnnxfuseError(f"dimension {empty[0]!r} is given no extent")
+    return [dict(zip(several, sizes, strict=True)) for sizes in itertools.product(*several.values())]
+
+
 def load_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """The arrays of an .npz file.
 
@@ -103,7 +126,8 @@ def make_inputs(
 ) -> dict[str, np.ndarray]:
     """Inputs for one run, by name.
 
-    Floats are drawn from the standard normal distribution, booleans evenly, integers as `ranges.integer_range` says.
+    Floats are drawn from the standard normal distribution, or from what the functions that they feed are defined for
+    (`domains.draw_floats`), booleans and masks evenly, other integers as `ranges.integer_range` says.
 
     Args:
         model: The model; the data of its initializers is not needed.
@@ -172,10 +196,10 @@ def _draw(model: onnx.ModelProto, spec: InputSpec, sizes: Mapping[str, int], rng
     if dtype.kind == "c":
         return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype)
     if dtype.kind in "iu":
+        if is_mask(model, spec.name):
+            return np.asarray(rng.integers(0, 2, shape)).astype(dtype)
         allowed = integer_range(model, spec.name, dtype)
         if allowed.choices:
             return np.asarray(rng.choice(np.array(allowed.choices), shape)).astype(dtype)
         return np.asarray(rng.integers(allowed.low, allowed.high, shape)).astype(dtype)
-    if "mask" in spec.name.lower():
-        return np.asarray(rng.integers(0, 2, shape)).astype(dtype)
-    return np.asarray(rng.normal(size=shape)).astype(dtype)
+    return np.asarray(draw_floats(model, spec.name, shape, rng)).astype(dtype)

@@ -14,10 +14,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-__all__ = ["IntegerRange", "integer_range"]
+__all__ = ["MOVES", "IntegerRange", "Scope", "all_nodes", "integer_range"]
 
 # Operators whose output holds the values of their first input (Concat: of all).
-_MOVES = {
+MOVES = {
     *(
         "Cast",
         "Identity",
@@ -42,6 +42,7 @@ _PLACES = {
     *(("Loop", 0), ("If", 0), ("TopK", 1), ("Split", 1), ("Unsqueeze", 1), ("Squeeze", 1), ("ReverseSequence", 1)),
     *(("LSTM", 4), ("GRU", 4), ("RNN", 4), ("Trilu", 1), ("CumSum", 1)),
 }
+_CONSTANT_ATTRIBUTES = ("value_int", "value_ints", "value_float", "value_floats")
 _SMALL = (0, 2)
 _WIDE = (-100, 101)
 
@@ -63,7 +64,7 @@ class _Facts:
     place: bool = False
 
 
-class _Graph:
+class Scope:
     """Consumers and constants of one scope; values of outer scopes are visible by name."""
 
     def __init__(self, nodes: Iterable[onnx.NodeProto], graph: onnx.GraphProto) -> None:
@@ -75,10 +76,10 @@ class _Graph:
             for attribute in node.attribute:
                 if node.op_type == "Constant" and attribute.name == "value":
                     self.constants[node.output[0]] = attribute.t
-                elif node.op_type == "Constant" and attribute.name in ("value_int", "value_ints"):
-                    values = [attribute.i] if attribute.name == "value_int" else list(attribute.ints)
-                    shape = () if attribute.name == "value_int" else (len(values),)
-                    self.constants[node.output[0]] = onnx.helper.make_tensor("", onnx.TensorProto.INT64, shape, values)
+                elif node.op_type == "Constant" and attribute.name in _CONSTANT_ATTRIBUTES:
+                    value = np.array(onnx.helper.get_attribute_value(attribute))
+                    exact = value.astype(np.float32 if "float" in attribute.name else np.int64)
+                    self.constants[node.output[0]] = numpy_helper.from_array(exact)
 
     def rows(self, name: str, axis: int) -> int | None:
         """The extent of a constant along an axis."""
@@ -87,28 +88,33 @@ class _Graph:
             return None
         return int(tensor.dims[axis])
 
-    def integers(self, name: str) -> list[int]:
-        """The values of a small integer constant."""
+    def array(self, name: str) -> np.ndarray | None:
+        """A small constant's values; None where the value is none, or its data lies beside the model."""
         tensor = self.constants.get(name)
         if tensor is None or int(np.prod(tensor.dims)) > 64 or tensor.data_location == onnx.TensorProto.EXTERNAL:
-            return []
-        array = numpy_helper.to_array(tensor)
-        return [int(v) for v in array.ravel()] if array.dtype.kind in "iu" else []
+            return None
+        return numpy_helper.to_array(tensor)
+
+    def integers(self, name: str) -> list[int]:
+        """The values of a small integer constant."""
+        array = self.array(name)
+        return [int(v) for v in array.ravel()] if array is not None and array.dtype.kind in "iu" else []
 
 
-def _all_nodes(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
+def all_nodes(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
+    """The graph's nodes and those of its nodes' bodies."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _all_nodes(attribute.g)
+                yield from all_nodes(attribute.g)
 
 
 def _axis(node: onnx.NodeProto) -> int:
     return next((a.i for a in node.attribute if a.name == "axis"), 0)
 
 
-def _follow(graph: _Graph, name: str) -> _Facts:
+def _follow(graph: Scope, name: str) -> _Facts:
     facts = _Facts([], [])
     seen = {name}
     work = [(name, 1)]  # a value, and by what an offset added on the way divides its bound
@@ -124,7 +130,7 @@ def _follow(graph: _Graph, name: str) -> _Facts:
                     facts.bounds.append(max(1, rows // share))
             elif kind == "Equal":
                 facts.choices += graph.integers(node.input[1 - position])
-            moves = kind in _MOVES and (position == 0 or kind == "Concat")
+            moves = kind in MOVES and (position == 0 or kind == "Concat")
             if moves or kind in _ARITHMETIC:
                 for output in node.output:
                     if output and output not in seen:
@@ -141,7 +147,7 @@ def integer_range(model: onnx.ModelProto, name: str, dtype: np.dtype[Any]) -> In
     """
     if "mask" in name.lower():
         return IntegerRange(*_SMALL, (), "mask")
-    facts = _follow(_Graph(_all_nodes(model.graph), model.graph), name)
+    facts = _follow(Scope(all_nodes(model.graph), model.graph), name)
     if facts.bounds:
         return IntegerRange(0, min(facts.bounds), (), f"index below {min(facts.bounds)}")
     if facts.choices and not facts.place:

@@ -9,7 +9,7 @@ import typer
 
 from onnxfuse.cli.console import line
 from onnxfuse.cli.errors import reports_errors
-from onnxfuse.cli.options import Debug, Target, check_output, parse_dims
+from onnxfuse.cli.options import Debug, Target, check_output, parse_single_dims
 
 __all__ = ["report"]
 
@@ -55,7 +55,7 @@ def report(
 
     check_output(page)
     measurements = read_measurements(validation, bench)
-    dims = parse_dims(dim or [])
+    dims = parse_single_dims(dim or [])
     source = set_dimensions(load_model(model).proto, dims) if dims else model
     found = onnxfuse.optimize(source, target=target.value, min_nodes=min_nodes, fallback=False).report
     found.model = str(model)
