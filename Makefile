@@ -4,6 +4,9 @@
 #   make test    linters, type check and all tests
 #   make build   build the library inside the tree, for work on it
 #
+#   make fuzz           compare random graphs, optimized and not: 100000 of them (COUNT=... SEED=...), hours
+#   make fuzz-programs  libFuzzer on what reads programs, for an hour (SECONDS=...); needs clang++ (CLANG=...)
+#
 # What is tested. `demo` and `test` use the *installed* package: a wheel is built by `pip wheel` (which brings CMake and
 # Ninja itself), whenever a source changed, and goes into $(VENV). The folder onnxfuse/ here would hide it, so tests run
 # through the command `pytest`, which does not put the current folder on sys.path as `python -m pytest` does;
@@ -21,7 +24,7 @@ SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find cuda_ops
              ! -name '*.so' ! -name '*.pyc' 2>/dev/null)
 CXX_FILES = $(shell find cuda_ops -name '*.h' -o -name '*.cc' -o -name '*.cuh')
 
-.PHONY: help demo test lint format exports build clean
+.PHONY: help demo test lint format exports build fuzz fuzz-programs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -52,6 +55,19 @@ exports: $(VENV)/.onnxfuse
 build: $(VENV)/.tools
 	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/tree -G Ninja -DONNXFUSE_WERROR=ON
 	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/tree
+
+COUNT ?= 100000
+SEED ?= 0
+fuzz: $(VENV)/.tools
+	$(BIN)/python tests/fuzz.py --count $(COUNT) --seed $(SEED) --save build/fuzz --reduce
+
+CLANG ?= clang++
+SECONDS ?= 3600
+fuzz-programs: $(VENV)/.tools
+	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/fuzz-programs -G Ninja -DONNXFUSE_FUZZ=ON \
+	  -DCMAKE_CXX_COMPILER=$(CLANG) -DCMAKE_BUILD_TYPE=None
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/fuzz-programs --target onnxfuse-fuzz-program
+	$(BIN)/python scripts/fuzz_programs.py build/fuzz-programs/onnxfuse-fuzz-program --seconds $(SECONDS)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

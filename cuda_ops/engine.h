@@ -43,13 +43,18 @@ class Engine {
 std::unique_ptr<Engine> make_cpu_engine(std::shared_ptr<const Program> program);
 
 struct CudaOptions {
-  std::string nvrtc_path;  // session config "onnxfuse.nvrtc_path", else empty
-  std::string cache_dir;   // session config "onnxfuse.cache_dir", else empty: the default
+  std::string nvrtc_path;   // session config "onnxfuse.nvrtc_path", else empty
+  std::string cache_dir;    // session config "onnxfuse.cache_dir", else empty: the default
+  std::string kernels_dir;  // session config "onnxfuse.kernels": kernels made ahead of time; else empty
 };
-// True where the CUDA driver can be opened and has a device, and NVRTC can be found; else why says what to install.
+// True where the CUDA driver can be opened and has a device, and NVRTC can be found or kernels made ahead of time are
+// there; else why says what to install.
 bool cuda_available(const CudaOptions& options, std::string* why);
 std::unique_ptr<Engine> make_cuda_engine(std::shared_ptr<const Program> program, const std::vector<Type>& actual_inputs,
                                          const std::vector<Type>& actual_outputs, int device_id,
                                          const CudaOptions& options);
+
+// Makes kernels ahead of time, without a GPU, as the text of a request says (cuda/ahead.h). Throws std::runtime_error.
+void make_kernels_ahead(const std::string& request_path, const CudaOptions& options);
 
 }  // namespace onnxfuse

@@ -84,7 +84,7 @@ class Domain {
 struct Registry {
   std::mutex mutex;
   std::map<const OrtApi*, std::unique_ptr<const Api>> apis;
-  std::map<std::tuple<const OrtApi*, std::string, std::string>, std::unique_ptr<Domain>> domains;
+  std::map<std::tuple<const OrtApi*, std::string, std::string, std::string>, std::unique_ptr<Domain>> domains;
 };
 
 Registry& registry() {
@@ -101,7 +101,8 @@ const Api& api_of(const OrtApi* table) {
 
 OrtCustomOpDomain* domain_of(const OrtApi* table, const Api& api, const CudaOptions& options) {
   const std::lock_guard<std::mutex> lock(registry().mutex);
-  std::unique_ptr<Domain>& domain = registry().domains[{table, options.nvrtc_path, options.cache_dir}];
+  std::unique_ptr<Domain>& domain =
+      registry().domains[{table, options.nvrtc_path, options.cache_dir, options.kernels_dir}];
   if (!domain) domain = std::make_unique<Domain>(api, options);
   return domain->get();
 }
@@ -128,7 +129,13 @@ extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(O
     const Api& api = api_of(table);
     return guarded(api, [&] {
       const CudaOptions cuda{setting(api, options, "onnxfuse.nvrtc_path", "ONNXFUSE_NVRTC"),
-                             setting(api, options, "onnxfuse.cache_dir", "ONNXFUSE_CACHE_DIR")};
+                             setting(api, options, "onnxfuse.cache_dir", "ONNXFUSE_CACHE_DIR"),
+                             setting(api, options, "onnxfuse.kernels", "ONNXFUSE_KERNELS")};
+#ifdef ONNXFUSE_CUDA
+      // What `onnxfuse compile` asks for: the options are for no session.
+      const std::string request = session_config(api, options, "onnxfuse.compile");
+      if (!request.empty()) return make_kernels_ahead(request, cuda);
+#endif
       api.check(api.AddCustomOpDomain(options, domain_of(table, api, cuda)));
     });
   } catch (...) {  // no memory for the table itself

@@ -3,6 +3,7 @@
 from onnxfuse.benchmark import BenchResult, bench
 from onnxfuse.custom_ops.library import library_path
 from onnxfuse.errors import MissingRuntimeError, ModelError, OnnxfuseError, ProgramError
+from onnxfuse.kernels import Compiled, compile_kernels
 from onnxfuse.optimizer import REWRITES, Result, optimize
 from onnxfuse.report import Fusion, Refusal, Report
 from onnxfuse.restore import restore
@@ -11,6 +12,7 @@ from onnxfuse.validate import validate
 __all__ = [
     "REWRITES",
     "BenchResult",
+    "Compiled",
     "Fusion",
     "MissingRuntimeError",
     "ModelError",
@@ -20,6 +22,7 @@ __all__ = [
     "Report",
     "Result",
     "bench",
+    "compile_kernels",
     "library_path",
     "optimize",
     "restore",

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cuda_tools import compiler, fake_cuda, nvrtc  # noqa: F401  fixtures
 
 import onnxfuse
 

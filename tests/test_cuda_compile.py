@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,36 +10,9 @@ from pathlib import Path
 import cuda_corpus
 import pytest
 
-from onnxfuse.custom_ops.library import find_nvrtc
-
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 # Bytes that may go to local memory around the calls of double-precision division.
 SPILL_LIMIT = 16
-
-
-@pytest.fixture(scope="session")
-def compiler(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tool onnxfuse-nvcompile, built once; ONNXFUSE_NVCOMPILE names one that is built already."""
-    if "ONNXFUSE_NVCOMPILE" in os.environ:
-        return Path(os.environ["ONNXFUSE_NVCOMPILE"])
-    if shutil.which("cmake") is None:
-        pytest.skip("needs cmake to build onnxfuse-nvcompile")
-    build = tmp_path_factory.mktemp("nvcompile")
-    for command in (
-        ["cmake", "-S", str(root), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release"],
-        ["cmake", "--build", str(build), "--target", "onnxfuse-nvcompile", "--parallel", "2"],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return build / "onnxfuse-nvcompile"
-
-
-@pytest.fixture(scope="session")
-def nvrtc() -> str:
-    found = os.environ.get("ONNXFUSE_NVRTC") or find_nvrtc()
-    if not found:
-        pytest.skip('needs NVRTC: pip install "onnxfuse[cuda]" or nvidia-cuda-nvrtc')
-    return str(found)
 
 
 def compile_all(compiler: Path, nvrtc: str, cases: list[cuda_corpus.Case], architectures: tuple[int, ...]) -> None:

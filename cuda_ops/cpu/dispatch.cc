@@ -3,6 +3,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#if defined(ONNXFUSE_X86_KERNELS)
+#include <cpuid.h>
+#endif
+
 #include "tile_kernels.h"
 
 namespace onnxfuse::cpu {
@@ -12,9 +16,16 @@ extern const TileKernels kernels_baseline;
 extern const TileKernels kernels_avx2;
 extern const TileKernels kernels_avx512;
 
+// GCC 10 and clang 16 know no such name in __builtin_cpu_supports.
+static bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+// Where AVX2 is supported, the system saves the registers that F16C needs.
 static bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c");
+         __builtin_cpu_supports("bmi2") && has_f16c();
 }
 
 static bool has_avx512() {

@@ -1,9 +1,11 @@
-// Compiled kernels on disk. Whatever is odd about the folder or a file in it is a miss, never an error.
+// Compiled kernels on disk, from one process to the next. Whatever is odd about the folder or a file in it is a miss,
+// never an error.
 #pragma once
 
 #include <optional>
 #include <string>
-#include <vector>
+
+#include "kernel_file.h"
 
 namespace onnxfuse::cuda {
 
@@ -13,10 +15,10 @@ class DiskCache {
   // or ~/.cache. Created for the user alone when the first kernel is stored.
   explicit DiskCache(const std::string& directory);
 
-  // key: hexadecimal digits. The payload is checked against the checksum stored with it.
-  std::optional<std::vector<char>> load(const std::string& key) const;
+  // key: hexadecimal digits.
+  std::optional<KernelFile> load(const std::string& key) const;
   // Whole or not at all.
-  void store(const std::string& key, const std::vector<char>& payload) const;
+  void store(const std::string& key, const KernelFile& kernel) const;
 
  private:
   std::string directory_;

@@ -22,6 +22,31 @@ bool find(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
+// What a user can do about an error (CUresult), "" for nothing.
+const char* advice(CudaResult result) {
+  switch (result) {
+    case 2:  // CUDA_ERROR_OUT_OF_MEMORY
+      return ". The GPU has no memory left: end other processes on it, run smaller batches, or set the CUDA provider's "
+             "option gpu_mem_limit so that its arena leaves some";
+    case 100:  // CUDA_ERROR_NO_DEVICE
+      return ". Is there an NVIDIA GPU, and does CUDA_VISIBLE_DEVICES show it? In a container: was it started with "
+             "--gpus?";
+    case 200:  // CUDA_ERROR_INVALID_IMAGE
+    case 209:  // CUDA_ERROR_NO_BINARY_FOR_GPU
+    case 218:  // CUDA_ERROR_INVALID_PTX
+    case 222:  // CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+      return ". The kernel is made for another GPU, or by an NVRTC that is newer than the driver: make it for this "
+             "GPU's "
+             "architecture (onnxfuse compile --arch), with an NVRTC of no later CUDA version than nvidia-smi shows";
+    case 803:  // CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+    case 804:  // CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE
+      return ". The driver in the kernel and libcuda are of different versions: restart after an update of the driver, "
+             "and in a container keep its own CUDA compatibility libraries out of the way";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
 
 const Driver* Driver::get(std::string* why) {
@@ -39,7 +64,9 @@ const Driver* Driver::get(std::string* why) {
 bool Driver::open(std::string* why) {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    *why = "the CUDA driver (libcuda.so.1) is not installed";
+    *why =
+        "the CUDA driver (libcuda.so.1) is not installed; it comes with NVIDIA's driver, and into a container with "
+        "--gpus";
     return false;
   }
   if (!find(library, "cuInit", init_) || !find(library, "cuDriverGetVersion", driver_version_)) {
@@ -50,7 +77,7 @@ bool Driver::open(std::string* why) {
   if (version_ < kOldestDriver) {
     *why = "the CUDA driver supports CUDA " + std::to_string(version_ / 1000) + "." +
            std::to_string(version_ % 1000 / 10) +
-           "; onnxfuse needs a driver for CUDA 12.0 or later (version 525 or later)";
+           "; onnxfuse needs one for CUDA 12.0 or later: update NVIDIA's driver to version 525 or later";
     return false;
   }
   const bool complete =
@@ -64,12 +91,11 @@ bool Driver::open(std::string* why) {
     *why = std::string("the CUDA driver lacks a function: ") + dlerror();
     return false;
   }
-  const CudaResult result = init_(0);
-  if (result != 0 || device_get_count_(&device_count_) != 0 || device_count_ == 0) {
-    const char* text = nullptr;
-    get_error_string_(result, &text);
-    *why =
-        std::string("the CUDA driver finds no GPU") + (result != 0 && text != nullptr ? std::string(": ") + text : "");
+  CudaResult result = init_(0);
+  if (result == 0) result = device_get_count_(&device_count_);
+  if (result != 0 || device_count_ == 0) {
+    constexpr CudaResult kNoDevice = 100;
+    *why = "the CUDA driver finds no GPU: " + describe(result != 0 ? result : kNoDevice);
     return false;
   }
   return true;
@@ -77,10 +103,13 @@ bool Driver::open(std::string* why) {
 
 void Driver::check(CudaResult result, const char* what) const {
   if (result == 0) return;
+  throw std::runtime_error(std::string("CUDA error in ") + what + ": " + describe(result));
+}
+
+std::string Driver::describe(CudaResult result) const {
   const char* text = nullptr;
   get_error_string_(result, &text);
-  throw std::runtime_error(std::string("CUDA error in ") + what + ": " + (text != nullptr ? text : "unknown") + " (" +
-                           std::to_string(result) + ")");
+  return std::string(text != nullptr ? text : "unknown") + " (" + std::to_string(result) + ")" + advice(result);
 }
 
 int Driver::attribute(int device, int which) const {

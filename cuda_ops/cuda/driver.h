@@ -34,6 +34,7 @@ class Driver {
   bool open(std::string* why);
   int attribute(int device, int which) const;
   void check(CudaResult result, const char* what) const;
+  std::string describe(CudaResult result) const;  // with what to do about it
 
   int version_ = 0;
   int device_count_ = 0;

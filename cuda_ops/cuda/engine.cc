@@ -1,6 +1,7 @@
 // The CUDA engine: plans by shapes, kernels compiled in the background, launches on the run's stream.
 #include "../engine.h"
 
+#include <algorithm>
 #include <cstring>
 #include <list>
 #include <mutex>
@@ -82,13 +83,8 @@ std::vector<Shape> guess_shapes(const Program& program) {
 
 class CudaEngine final : public Engine {
  public:
-  CudaEngine(std::shared_ptr<const Program> program, ActualTypes types, int device, const Driver& driver,
-             const Nvrtc& compiler, const std::string& cache_dir)
-      : program_(std::move(program)),
-        types_(std::move(types)),
-        driver_(driver),
-        compiler_(compiler),
-        cache_(cache_dir) {
+  CudaEngine(std::shared_ptr<const Program> program, ActualTypes types, int device, const Driver& driver, Images images)
+      : program_(std::move(program)), types_(std::move(types)), driver_(driver), images_(std::move(images)) {
     device_.architecture = driver.architecture(device);
     device_.multiprocessors = driver.multiprocessors(device);
     Alignments alignments{std::vector<uint8_t>(program_->inputs.size(), 16),
@@ -150,10 +146,10 @@ class CudaEngine final : public Engine {
 
   std::shared_ptr<const LaunchPlan> plan(const BoundProgram& bound, Alignments alignments) const {
     const auto plan = std::make_shared<LaunchPlan>();
-    for (const Generated& kernel : generate_kernels(*program_, bound, types_, alignments, device_)) {
-      plan->launches.push_back(
-          {modules_.start(kernel.source, kernel.functions, device_.architecture, driver_, compiler_, cache_),
-           kernel.parameters.bytes(), kernel.parameters.pointers(), kernel.grid, kernel.threads, kernel.scratch_bytes});
+    for (const Generated& kernel : generate_available(bound, alignments)) {
+      plan->launches.push_back({modules_.start(kernel.source, kernel.functions, device_.architecture, driver_, images_),
+                                kernel.parameters.bytes(), kernel.parameters.pointers(), kernel.grid, kernel.threads,
+                                kernel.scratch_bytes});
     }
     plan->bound = bound;
     plan->alignments = std::move(alignments);
@@ -163,11 +159,21 @@ class CudaEngine final : public Engine {
     return plan;
   }
 
+  // Kernels made ahead of time serve aligned tensors and, one element at a time, all others.
+  std::vector<Generated> generate_available(const BoundProgram& bound, const Alignments& alignments) const {
+    std::vector<Generated> kernels = generate_kernels(*program_, bound, types_, alignments, device_);
+    const auto has = [&](const Generated& kernel) { return images_.has(kernel.source, device_.architecture); };
+    if (std::all_of(kernels.begin(), kernels.end(), has)) return kernels;
+    const Alignments any{std::vector<uint8_t>(alignments.inputs.size(), 1),
+                         std::vector<uint8_t>(alignments.outputs.size(), 1)};
+    std::vector<Generated> general = generate_kernels(*program_, bound, types_, any, device_);
+    return std::all_of(general.begin(), general.end(), has) ? general : kernels;
+  }
+
   const std::shared_ptr<const Program> program_;
   const ActualTypes types_;
   const Driver& driver_;
-  const Nvrtc& compiler_;
-  const DiskCache cache_;
+  const Images images_;
   Modules& modules_ = Modules::shared();
   DeviceModel device_;
   mutable std::mutex mutex_;
@@ -179,7 +185,13 @@ class CudaEngine final : public Engine {
 
 bool cuda_available(const CudaOptions& options, std::string* why) {
   const cuda::Driver* driver = cuda::Driver::get(why);
-  return driver != nullptr && cuda::Nvrtc::get(options.nvrtc_path, driver->version() / 1000, why) != nullptr;
+  if (driver == nullptr) return false;
+  if (cuda::Nvrtc::get(options.nvrtc_path, driver->version() / 1000, why) != nullptr) return true;
+  std::string reason;
+  if (options.kernels_dir.empty()) return false;
+  if (cuda::can_read_kernels(options.kernels_dir, cuda::Trust::administrator, &reason)) return true;
+  *why += "\nThe folder of kernels made ahead of time cannot be used either: " + reason;
+  return false;
 }
 
 std::unique_ptr<Engine> make_cuda_engine(std::shared_ptr<const Program> program, const std::vector<Type>& actual_inputs,
@@ -188,11 +200,11 @@ std::unique_ptr<Engine> make_cuda_engine(std::shared_ptr<const Program> program,
   refuse_scans_and_arguments(*program, "CUDA");
   std::string why;
   const cuda::Driver* driver = cuda::Driver::get(&why);
-  const cuda::Nvrtc* compiler =
-      driver != nullptr ? cuda::Nvrtc::get(options.nvrtc_path, driver->version() / 1000, &why) : nullptr;
-  if (compiler == nullptr) throw std::runtime_error(why);
+  if (driver == nullptr) throw std::runtime_error(why);
+  const cuda::Nvrtc* compiler = cuda::Nvrtc::get(options.nvrtc_path, driver->version() / 1000, &why);
   return std::make_unique<cuda::CudaEngine>(std::move(program), cuda::ActualTypes{actual_inputs, actual_outputs},
-                                            device_id, *driver, *compiler, options.cache_dir);
+                                            device_id, *driver,
+                                            cuda::Images(compiler, why, options.kernels_dir, options.cache_dir));
 }
 
 }  // namespace onnxfuse

@@ -1,6 +1,7 @@
 // From a program and its shapes to kernels that can be compiled: plan, schedule and source of each.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "generator.h"
@@ -10,5 +11,10 @@ namespace onnxfuse::cuda {
 // One for each kernel of the program that has points to compute; in their order.
 std::vector<Generated> generate_kernels(const Program& program, const BoundProgram& bound, const ActualTypes& types,
                                         const Alignments& alignments, const DeviceModel& device);
+
+// The sources that generate_kernels() has for GPUs of the architecture, whatever the number of their multiprocessors.
+std::vector<std::string> sources_for_architecture(const Program& program, const BoundProgram& bound,
+                                                  const ActualTypes& types, const Alignments& alignments,
+                                                  int architecture);
 
 }  // namespace onnxfuse::cuda

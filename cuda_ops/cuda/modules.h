@@ -9,9 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cache.h"
 #include "driver.h"
-#include "nvrtc.h"
+#include "images.h"
 
 namespace onnxfuse::cuda {
 
@@ -22,10 +21,10 @@ class Modules {
  public:
   static Modules& shared();
 
-  // Compiles in the background, unless it is there already or on its way. get() on the result throws what went wrong.
+  // Finds or compiles it in the background, unless it is there already or on its way. get() on the result throws what
+  // went wrong.
   std::shared_future<Module> start(const std::string& source, const std::vector<std::string>& functions,
-                                   int architecture, const Driver& driver, const Nvrtc& compiler,
-                                   const DiskCache& cache);
+                                   int architecture, const Driver& driver, const Images& images);
 
  private:
   std::mutex mutex_;

@@ -22,10 +22,16 @@ const Nvrtc* Nvrtc::get(const std::string& path, int max_major, std::string* why
   static std::mutex mutex;
   static const Nvrtc* found = nullptr;
   const std::lock_guard<std::mutex> lock(mutex);
+  const char* const variable = std::getenv("ONNXFUSE_NVRTC");
+  if ((!path.empty() ? path : variable != nullptr ? variable : "") == "none") {
+    if (why != nullptr)
+      *why = "NVRTC, which compiles kernels at run time, is switched off (onnxfuse.nvrtc_path, ONNXFUSE_NVRTC: none)";
+    return nullptr;
+  }
   if (found != nullptr) return found;
   std::vector<std::string> files;
   if (!path.empty()) files.push_back(path);
-  if (const char* variable = std::getenv("ONNXFUSE_NVRTC")) files.push_back(variable);
+  if (variable != nullptr) files.push_back(variable);
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}) files.push_back(name);
   std::string reasons;
   for (const std::string& file : files) {
@@ -80,6 +86,10 @@ bool Nvrtc::knows(int architecture) const {
   return std::find(architectures_.begin(), architectures_.end(), architecture) != architectures_.end();
 }
 
+std::vector<std::string> Nvrtc::common_options() {
+  return {"--std=c++17", "--device-as-default-execution-space", "--disable-warnings"};
+}
+
 std::vector<std::string> Nvrtc::options(int architecture, bool verbose) const {
   std::string target = "sm_" + std::to_string(architecture);
   if (!knows(architecture)) {
@@ -92,8 +102,8 @@ std::vector<std::string> Nvrtc::options(int architecture, bool verbose) const {
     }
     target = "compute_" + std::to_string(nearest);
   }
-  std::vector<std::string> options = {"--gpu-architecture=" + target, "--std=c++17",
-                                      "--device-as-default-execution-space", "--disable-warnings"};
+  std::vector<std::string> options = common_options();
+  options.insert(options.begin(), "--gpu-architecture=" + target);
   if (verbose) options.push_back("--ptxas-options=-v");
   return options;
 }

@@ -11,7 +11,8 @@ class Nvrtc {
  public:
   // Opens, in this order: path, the file that the environment variable ONNXFUSE_NVRTC names, libnvrtc by name. The
   // first that works is kept for the process. max_major: the driver's major version, or 0 for any. nullptr where there
-  // is none, with what to do about it in why.
+  // is none, with what to do about it in why, or where path is "none" (or empty and the variable is): nothing is to be
+  // compiled.
   static const Nvrtc* get(const std::string& path, int max_major, std::string* why);
 
   struct Output {
@@ -21,8 +22,11 @@ class Nvrtc {
   // Throws std::runtime_error with the compiler's log.
   Output compile(const std::string& source, int architecture, bool verbose = false) const;
 
+  // Of machine code that it makes, as 10 * major + minor.
+  const std::vector<int>& architectures() const { return architectures_; }
   std::string version() const { return std::to_string(major_) + "." + std::to_string(minor_); }
-  // The options that compile() gives, part of what a result depends on.
+  // The options that compile() gives, part of what a result depends on: those for every architecture, and all.
+  static std::vector<std::string> common_options();
   std::vector<std::string> options(int architecture, bool verbose) const;
 
  private:

@@ -1,5 +1,6 @@
 #include "plan.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace onnxfuse::cuda {
@@ -57,6 +58,14 @@ std::vector<Column> merged(std::vector<Column> list) {
   return result;
 }
 
+// Where nothing is to be reduced, one dimension says so: coordinates along several would be quotients by 0.
+std::vector<Column> without_points_once(std::vector<Column> list) {
+  const auto empty =
+      std::find_if(list.begin(), list.end(), [](const Column& column) { return column.dim.extent == 0; });
+  if (empty == list.end()) return list;
+  return {*empty};
+}
+
 int64_t product(const std::vector<PlanDim>& dims) {
   int64_t points = 1;
   for (const PlanDim& dim : dims) points *= dim.extent;
@@ -81,7 +90,7 @@ Plan make_plan(const Kernel& kernel, const BoundKernel& bound, const ActualTypes
     (reduced ? reduced_dims : parallel_dims).push_back(d);
   }
   const std::vector<Column> parallel = merged(columns(kernel, bound, parallel_dims));
-  const std::vector<Column> reduced = merged(columns(kernel, bound, reduced_dims));
+  const std::vector<Column> reduced = without_points_once(merged(columns(kernel, bound, reduced_dims)));
   for (const Column& column : parallel) plan.parallel.push_back(column.dim);
   for (const Column& column : reduced) plan.reduced.push_back(column.dim);
   plan.parallel_points = product(plan.parallel);

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from onnxfuse.cli.commands.bench import bench
+from onnxfuse.cli.commands.compile import compile_
 from onnxfuse.cli.commands.explain import explain
 from onnxfuse.cli.commands.library import library
 from onnxfuse.cli.commands.optimize import optimize
@@ -54,6 +55,7 @@ def _root(
 
 for command in (optimize, explain, validate, bench, report, restore, library):
     app.command()(command)
+app.command("compile")(compile_)
 
 
 def main() -> None:

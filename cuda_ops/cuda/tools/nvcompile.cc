@@ -1,67 +1,21 @@
-// Compiles programs' kernels without a GPU:  onnxfuse-nvcompile [--source] < REQUEST
+// Compiles programs' kernels without a GPU:  onnxfuse-nvcompile [--source] < CASES
 //
-// A request is a sequence of cases. Each begins with a line "case NAME ARCH[,ARCH...]", then one line for each input
-// ("input TYPE ALIGNMENT EXTENT..."), one for each output ("output TYPE ALIGNMENT"), and the program up to a line
-// "end". For every kernel, architecture and function, a line with tab-separated fields is printed:
+// For every kernel, architecture and function of a case (cases.h), a line with tab-separated fields is printed:
 //     NAME  ARCH  FUNCTION  REGISTERS  STACK_BYTES  SPILL_BYTES  SHARED_BYTES  MILLISECONDS
-// --source prints the generated text instead. Errors go to stderr; the exit code is 1 if there was one.
+// --source prints the generated text instead. --run runs the CUDA engine, with whatever driver and compiler it finds,
+// on buffers in this process's own memory, and prints "NAME ran" for each case: for tests with a driver that only plays
+// one. Errors go to stderr; the exit code is 1 if there was one.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
-#include <sstream>
 
-#include "cuda/generate_kernels.h"
+#include "cases.h"
 #include "cuda/nvrtc.h"
+#include "run_case.h"
 
 namespace onnxfuse::cuda {
 namespace {
-
-Type parse_type(const std::string& name) {
-  for (int k = 0; k <= static_cast<int>(Type::boolean); ++k) {
-    if (name == type_name(static_cast<Type>(k))) return static_cast<Type>(k);
-  }
-  throw std::runtime_error("unknown type " + name);
-}
-
-struct Case {
-  std::string name, program;
-  std::vector<int> architectures;
-  std::vector<Shape> shapes;
-  ActualTypes types;
-  Alignments alignments;
-};
-
-bool read_case(std::istream& in, Case& result) {
-  std::string line, word;
-  while (std::getline(in, line) && line.empty()) {
-  }
-  if (!in) return false;
-  std::istringstream head(line);
-  std::string list;
-  head >> word >> result.name >> list;
-  std::istringstream architectures(list);
-  while (std::getline(architectures, word, ',')) result.architectures.push_back(std::stoi(word));
-  while (std::getline(in, line) && line != "end") {
-    std::istringstream fields(line);
-    std::string kind, type;
-    fields >> kind;
-    // A program's own lines "output 0 ..." come after its first line.
-    if (result.program.empty() && (kind == "input" || kind == "output")) {
-      int alignment = 16;
-      fields >> type >> alignment;
-      Shape shape;
-      for (int64_t extent = 0; fields >> extent;) shape.push_back(extent);
-      (kind == "input" ? result.types.inputs : result.types.outputs).push_back(parse_type(type));
-      (kind == "input" ? result.alignments.inputs : result.alignments.outputs)
-          .push_back(static_cast<uint8_t>(alignment));
-      if (kind == "input") result.shapes.push_back(shape);
-    } else {
-      result.program += line + "\n";
-    }
-  }
-  return true;
-}
 
 int number_before(const std::string& text, const char* label) {
   const size_t end = text.find(label);
@@ -87,7 +41,7 @@ void report(const std::string& name, int architecture, const std::string& log, d
   std::fflush(stdout);
 }
 
-bool run(const Case& request, bool print_source) {
+void compile(const Case& request, bool print_source) {
   const auto program = parse_program(request.program);
   const BoundProgram bound = bind(*program, request.shapes);
   for (const int architecture : request.architectures) {
@@ -108,7 +62,6 @@ bool run(const Case& request, bool print_source) {
       report(request.name, architecture, output.log, took.count());
     }
   }
-  return true;
 }
 
 }  // namespace
@@ -116,11 +69,15 @@ bool run(const Case& request, bool print_source) {
 
 int main(int count, char** arguments) {
   using namespace onnxfuse::cuda;
-  const bool print_source = count > 1 && std::strcmp(arguments[1], "--source") == 0;
+  const auto is = [&](const char* option) { return count > 1 && std::strcmp(arguments[1], option) == 0; };
   bool failed = false;
   for (Case request; read_case(std::cin, request); request = Case()) {
     try {
-      run(request, print_source);
+      if (is("--run")) {
+        run_case(request);
+      } else {
+        compile(request, is("--source"));
+      }
     } catch (const std::exception& error) {
       std::fprintf(stderr, "%s: %s\n", request.name.c_str(), error.what());
       failed = true;

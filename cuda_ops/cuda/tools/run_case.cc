@@ -1,0 +1,76 @@
+#include "run_case.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+
+#include "engine.h"
+
+namespace onnxfuse::cuda {
+namespace {
+
+class HostContext final : public RunContext {
+ public:
+  void parallel_for(size_t, const std::function<void(size_t)>&) override {}
+  void* stream() override { return nullptr; }
+  void* scratch(size_t bytes) override {
+    memory_.emplace_back(new char[bytes]);
+    return memory_.back().get();
+  }
+
+ private:
+  std::vector<std::unique_ptr<char[]>> memory_;
+};
+
+// Memory at an address that the alignment divides, and no larger power of two.
+class Buffer {
+ public:
+  Buffer(const Shape& shape, Type type, size_t alignment) : type_(type), alignment_(alignment) {
+    size_t bytes = type_size(type);
+    for (const int64_t extent : shape) bytes *= static_cast<size_t>(extent);
+    memory_.reset(new char[bytes + 128]);
+  }
+  TensorRef tensor() const {
+    const uintptr_t base = (reinterpret_cast<uintptr_t>(memory_.get()) + 63) / 64 * 64;
+    return {reinterpret_cast<void*>(base + (alignment_ < 16 ? alignment_ : 0)), type_};
+  }
+
+ private:
+  std::unique_ptr<char[]> memory_;
+  Type type_;
+  size_t alignment_;
+};
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+}  // namespace
+
+void run_case(const Case& request) {
+  const CudaOptions options{"", "", variable("ONNXFUSE_KERNELS")};
+  std::string why;
+  if (!cuda_available(options, &why)) throw std::runtime_error("no CUDA kernels: " + why);
+  const auto program = parse_program(request.program);
+  const BoundProgram bound = bind(*program, request.shapes);
+  std::vector<Buffer> buffers;
+  std::vector<TensorRef> inputs, outputs;
+  buffers.reserve(request.types.inputs.size() + request.types.outputs.size());
+  for (size_t i = 0; i < request.types.inputs.size(); ++i) {
+    buffers.emplace_back(request.shapes[i], request.types.inputs[i], request.alignments.inputs[i]);
+    inputs.push_back(buffers.back().tensor());
+  }
+  for (size_t i = 0; i < request.types.outputs.size(); ++i) {
+    buffers.emplace_back(bound.output_shapes[i], request.types.outputs[i], request.alignments.outputs[i]);
+    outputs.push_back(buffers.back().tensor());
+  }
+  HostContext context;
+  make_cuda_engine(program, request.types.inputs, request.types.outputs, 0, options)
+      ->run(bound, inputs, outputs, context);
+  std::printf("%s ran\n", request.name.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace onnxfuse::cuda
