@@ -48,6 +48,12 @@ std::string BodyWriter::write(const std::string& name, int first, int last) {
       write_pass(pass);
       if (schedule_.splits > 1) {
         write_partials(pass);
+      } else if (joins_moments() && pass == 0) {
+        write_warp_mean();
+      } else if (joins_moments() && pass == 1) {
+        write_moments();
+        write_once(1);
+        write_once(2);
       } else {
         for (const int i : stages_.reductions[pass]) write_result(i);
         write_once(pass + 1);
@@ -270,6 +276,7 @@ void BodyWriter::write_pass(int pass) {
   }
   if (storing) return;
   if (!looped && pass == stages_.passes - 1 && stages_.stores_points) write_loads(loads_ahead());
+  if (joins_moments() && pass < 2) return;
   for (const int i : stages_.reductions[pass]) write_combination(i);
 }
 

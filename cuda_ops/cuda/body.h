@@ -55,6 +55,12 @@ class BodyWriter {
   void write_row_combination(int reduction, const std::string& total);
   void write_column_combination(int reduction, const std::string& total);
   void write_result(int reduction);
+  bool joins_moments() const;
+  std::string moments_template() const;
+  bool corrects_moments() const;
+  void declare_rests();
+  void write_warp_mean();
+  void write_moments();
   void write_partials(int pass);
   void read_partials(int pass);
   std::string partial_pointer(int reduction) const;

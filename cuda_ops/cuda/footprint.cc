@@ -101,6 +101,7 @@ Footprint footprint(const Kernel& kernel, const Plan& plan, const Stages& stages
   }
   // The compiler may convert the elements of a row ahead of their use (64 bf16 of a thread: spills), and small integers
   // always.
+  result.least = result.held;
   bool widens = lanes_reduced;
   for (const PlanAccess& access : plan.inputs) {
     widens = widens || (access.used && type_size(access.storage) < 4 && !is_16bit_float(access.storage));

@@ -14,7 +14,8 @@ int vector_bytes(const Plan& plan, bool lanes_reduced, int lanes);
 
 // 32-bit registers for each vector of points that a thread visits, in a schedule that visits them once.
 struct Footprint {
-  int held = 1;      // the most that is alive between two passes
+  int held = 1;      // the most that is alive between two passes, as the compiler may keep it
+  int least = 1;     // the same with every element as it was loaded or computed
   int constant = 0;  // of what only the storing pass reads and all rows share, such as a scale
 };
 Footprint footprint(const Kernel& kernel, const Plan& plan, const Stages& stages, bool lanes_reduced, int lanes);

@@ -51,7 +51,7 @@ int block_threads(int64_t vectors, int lanes, const Footprint& footprint) {
     const int blocks = resident_blocks(threads, held + words_ahead(held, slots * footprint.constant));
     if (blocks < 2) continue;
     smallest = threads;
-    if (slots >= 2 && blocks * vectors * lanes >= kElementsAtWork) return threads;
+    if (slots >= 4 && blocks * vectors * lanes >= kElementsAtWork) return threads;
   }
   return smallest;
 }
@@ -94,7 +94,8 @@ Schedule choose_row(const Kernel& kernel, const Plan& plan, int lanes, const Foo
     schedule.resident = schedule.resident && held_by(schedule.group) <= (schedule.threads == 1024 ? 40 : 64);
   }
   schedule.slots = static_cast<int>(std::min<int64_t>(slots_of(schedule.group), 1 << 20));
-  schedule.ahead = words_ahead(held_by(schedule.group), slots_of(schedule.group) * footprint.constant);
+  schedule.ahead =
+      words_ahead(slots_of(schedule.group) * footprint.least, slots_of(schedule.group) * footprint.constant);
   // From sm_100 on, the full number of elements together with a scale and a bias would spill.
   const bool crowded = device.architecture >= 100 && held_by(schedule.group) + footprint.constant > kHeldRegisters;
   if (schedule.threads == 512 && !crowded) schedule.blocks = 2;

@@ -27,6 +27,33 @@ bool cheaper_repeated(const Kernel& kernel, const Plan& plan, const Stages& stag
   return inputs == 1;
 }
 
+bool is_f32(const Kernel& kernel, int i, Op op) {
+  return kernel.statements[i].op == op && kernel.statements[i].type == Type::f32;
+}
+
+Stages::Moments find_moments(const Kernel& kernel, const Stages& stages) {
+  if (stages.passes < 2 || stages.reductions[0].size() != 1 || stages.reductions[1].size() != 1) return {};
+  const int mean = stages.reductions[0][0], variance = stages.reductions[1][0];
+  if (!is_f32(kernel, mean, Op::op_reduce_mean)) return {};
+  if (!is_f32(kernel, variance, Op::op_reduce_mean) && !is_f32(kernel, variance, Op::op_reduce_sum)) return {};
+  const int square = kernel.statements[variance].operands[0];
+  if (!is_f32(kernel, square, Op::op_mul)) return {};
+  const auto& factors = kernel.statements[square].operands;
+  const int deviation = factors[0], value = kernel.statements[mean].operands[0];
+  if (factors[1] != deviation || !is_f32(kernel, deviation, Op::op_sub)) return {};
+  const auto& operands = kernel.statements[deviation].operands;
+  if (!(operands[0] == value && operands[1] == mean) && !(operands[0] == mean && operands[1] == value)) return {};
+  // The second pass must compute nothing else of the mean, as it does not have it yet, and leave nothing behind.
+  for (const int i : stages.needed[1]) {
+    if (i != deviation && stages.first_pass[i] == 1 && stages.kept[i]) return {};
+    for (int k = 0; i != deviation && k < kernel.statements[i].operand_count; ++k) {
+      const int operand = kernel.statements[i].operands[k];
+      if (stages.scope[operand] != Scope::point && stages.level[operand] > 0) return {};
+    }
+  }
+  return {mean, deviation, variance};
+}
+
 }  // namespace
 
 Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced) {
@@ -90,6 +117,14 @@ Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced) {
       (cheaper_repeated(kernel, plan, stages, i) ? stages.repeated : stages.kept)[i] = true;
     };
     for_each_use(kernel, stages, pass, use);
+  }
+  if (lanes_reduced) stages.moments = find_moments(kernel, stages);
+  const int deviation = stages.moments.deviation;
+  if (deviation >= 0 && stages.kept[deviation]) {
+    stages.kept[deviation] = false;
+    stages.repeated[deviation] = true;
+    const int value = kernel.statements[stages.moments.mean].operands[0];
+    if (kernel.statements[value].op != Op::input) stages.kept[value] = true;
   }
   return stages;
 }

@@ -23,6 +23,13 @@ struct Stages {
   std::vector<bool> kept;                    // by statement: computed in one pass and used again in a later one
   std::vector<bool> repeated;                // by statement: computed anew in every pass that uses it
   bool stores_points = false;                // some output is stored for every point
+
+  // A row's mean, the deviations from it, and the mean or sum of their squares, where that is all that the first two
+  // passes are for and each of the deviations' two uses can have them anew.
+  struct Moments {
+    int mean = -1, deviation = -1, variance = -1;  // statements
+  };
+  Moments moments;
 };
 
 // lanes_reduced: neighbouring elements of a vector lie along the last reduced dimension (else the last parallel one).
