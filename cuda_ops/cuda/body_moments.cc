@@ -4,8 +4,12 @@
 
 namespace onnxfuse::cuda {
 
+// Measured on an H200: LayerNorm over 4096, 16384 and 131072 in fp16 gains (0.90 to 0.94, 0.85 to 0.91 and 0.56 to 0.63
+// of a copy's speed). In fp32 it gains a hundredth over 4096; over 16384, where a thread's registers are full of
+// elements, the correction for rounded means costs two.
 bool BodyWriter::joins_moments() const {
-  return stages_.moments.variance >= 0 && row() && schedule_.resident && schedule_.splits == 1 && schedule_.group > 32;
+  const bool shared = row() && schedule_.resident && schedule_.splits == 1 && schedule_.group > 32;
+  return shared && stages_.moments.variance >= 0 && (schedule_.slots <= 4 || !corrects_moments());
 }
 
 std::string BodyWriter::moments_template() const {

@@ -24,9 +24,9 @@ def elementwise(type_: str, offset: int) -> list[Check]:
 def rows(type_: str) -> list[Check]:
     """Parts of a warp, a warp, blocks, clusters, what is read in every pass, several blocks a row."""
     checks = [softmax_check(type_, (10007, 40)), norm_check(type_, (10007, 64))]
-    for shape in ((37, 768), (5, 1023), (5, 4096), (5, 16384), (3, 40001), (3, 131072), (2, 1 << 20)):
+    for shape in ((37, 768), (5, 1023), (5, 4096), (5, 16384), (3, 40001), (2, 131072), (1, 1 << 19)):
         checks += [norm_check(type_, shape), softmax_check(type_, shape)]
-    checks.append(norm_check(type_, (80, 250000)))
+    checks.append(norm_check(type_, (70, 70001)))
     return checks
 
 
@@ -58,6 +58,10 @@ def test_other_programs() -> None:
         Check(corpus.mean_variance("f32"), [random((70, 8192), "f32")], floor=1e-6),
         Check(corpus.TWO_KERNELS, [random((1000,), "f32"), random((64, 100), "f32")], limit=32),
     ]
-    for name in ("reduce_sum", "reduce_max", "reduce_mean"):
-        checks += [Check(corpus.reduction(name, t), [random((7, 1000), t)]) for t in ("i8", "i32", "i64", "u16")]
+    for name, types in (
+        ("reduce_sum", ("i8", "i64", "u16")),
+        ("reduce_max", ("bool", "u8")),
+        ("reduce_mean", ("i32",)),
+    ):
+        checks += [Check(corpus.reduction(name, t), [random((7, 1000), t)]) for t in types]
     check_all(checks)
