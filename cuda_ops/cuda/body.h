@@ -57,8 +57,6 @@ class BodyWriter {
   void write_result(int reduction);
   bool joins_moments() const;
   std::string moments_template() const;
-  bool corrects_moments() const;
-  void declare_rests();
   void write_warp_mean();
   void write_moments();
   void write_partials(int pass);

@@ -41,7 +41,6 @@ void BodyWriter::declare_accumulators(int pass) {
     out_.line(type + " sum" + n + "[" + lanes() + "];");
     out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) sum" + n + "[w] = " + which + "::identity<" + type +
                   ">();");
-    if (joins_moments() && i == stages_.moments.variance && corrects_moments()) declare_rests();
     if (schedule_.resident) continue;
     if (row()) {
       out_.line(total + " total" + n + " = " + which + "::identity<" + total + ">();");
@@ -58,9 +57,6 @@ void BodyWriter::write_accumulation(int pass) {
     const std::string sum = "sum" + std::to_string(i) + "[w]", type = accumulator_type(i);
     out_.line(sum + " = " + reducer(statement(i).op) + "::apply<" + type + ">(" + sum + ", static_cast<" + type + ">(" +
               operand(statement(i).operands[0], Scope::point) + "));");
-    if (joins_moments() && i == stages_.moments.variance && corrects_moments()) {
-      out_.line("rest" + std::to_string(i) + " += " + operand(stages_.moments.deviation, Scope::point) + ";");
-    }
   }
 }
 

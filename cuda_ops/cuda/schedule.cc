@@ -94,8 +94,9 @@ Schedule choose_row(const Kernel& kernel, const Plan& plan, int lanes, const Foo
     schedule.resident = schedule.resident && held_by(schedule.group) <= (schedule.threads == 1024 ? 40 : 64);
   }
   schedule.slots = static_cast<int>(std::min<int64_t>(slots_of(schedule.group), 1 << 20));
-  schedule.ahead =
-      words_ahead(slots_of(schedule.group) * footprint.least, slots_of(schedule.group) * footprint.constant);
+  // Within a warp, threads of other rows hide the reduction, and registers for more of them are worth more.
+  const int64_t held = schedule.group > kWarp ? slots_of(schedule.group) * footprint.least : held_by(schedule.group);
+  schedule.ahead = words_ahead(held, slots_of(schedule.group) * footprint.constant);
   // From sm_100 on, the full number of elements together with a scale and a bias would spill.
   const bool crowded = device.architecture >= 100 && held_by(schedule.group) + footprint.constant > kHeldRegisters;
   if (schedule.threads == 512 && !crowded) schedule.blocks = 2;

@@ -31,7 +31,9 @@ bool is_f32(const Kernel& kernel, int i, Op op) {
   return kernel.statements[i].op == op && kernel.statements[i].type == Type::f32;
 }
 
-Stages::Moments find_moments(const Kernel& kernel, const Stages& stages) {
+// The deviations of 16-bit elements need no correction for the rounding of a warp's mean: 2^-24 of it is little beside
+// the rounding of the elements themselves. They are had anew from the elements wherever they are needed.
+Stages::Moments find_moments(const Kernel& kernel, const Plan& plan, const Stages& stages) {
   if (stages.passes < 2 || stages.reductions[0].size() != 1 || stages.reductions[1].size() != 1) return {};
   const int mean = stages.reductions[0][0], variance = stages.reductions[1][0];
   if (!is_f32(kernel, mean, Op::op_reduce_mean)) return {};
@@ -43,6 +45,7 @@ Stages::Moments find_moments(const Kernel& kernel, const Stages& stages) {
   if (factors[1] != deviation || !is_f32(kernel, deviation, Op::op_sub)) return {};
   const auto& operands = kernel.statements[deviation].operands;
   if (!(operands[0] == value && operands[1] == mean) && !(operands[0] == mean && operands[1] == value)) return {};
+  if (kernel.statements[value].op != Op::input || !is_16bit_float(plan.inputs[value].storage)) return {};
   // The second pass must compute nothing else of the mean, as it does not have it yet, and leave nothing behind.
   for (const int i : stages.needed[1]) {
     if (i != deviation && stages.first_pass[i] == 1 && stages.kept[i]) return {};
@@ -51,7 +54,7 @@ Stages::Moments find_moments(const Kernel& kernel, const Stages& stages) {
       if (stages.scope[operand] != Scope::point && stages.level[operand] > 0) return {};
     }
   }
-  return {mean, deviation, variance};
+  return {mean, variance};
 }
 
 }  // namespace
@@ -118,14 +121,7 @@ Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced) {
     };
     for_each_use(kernel, stages, pass, use);
   }
-  if (lanes_reduced) stages.moments = find_moments(kernel, stages);
-  const int deviation = stages.moments.deviation;
-  if (deviation >= 0 && stages.kept[deviation]) {
-    stages.kept[deviation] = false;
-    stages.repeated[deviation] = true;
-    const int value = kernel.statements[stages.moments.mean].operands[0];
-    if (kernel.statements[value].op != Op::input) stages.kept[value] = true;
-  }
+  if (lanes_reduced) stages.moments = find_moments(kernel, plan, stages);
   return stages;
 }
 

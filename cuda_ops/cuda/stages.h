@@ -24,10 +24,10 @@ struct Stages {
   std::vector<bool> repeated;                // by statement: computed anew in every pass that uses it
   bool stores_points = false;                // some output is stored for every point
 
-  // A row's mean, the deviations from it, and the mean or sum of their squares, where that is all that the first two
-  // passes are for and each of the deviations' two uses can have them anew.
+  // The mean of a row of 16-bit elements, and the mean or sum of the squared deviations from it, where that is all that
+  // the first two passes are for.
   struct Moments {
-    int mean = -1, deviation = -1, variance = -1;  // statements
+    int mean = -1, variance = -1;  // statements
   };
   Moments moments;
 };

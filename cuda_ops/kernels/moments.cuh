@@ -17,21 +17,18 @@ struct Moments {
   f32 squares;  // the sum of squared deviations from it
 };
 
-// From what all WARPS warps left in shared memory: their means, their squared deviations from those and, where RESTS,
-// the sums of their deviations, which are not 0 for a rounded mean. With them the result is, whatever the warps' means
-// were, that of adding up all squared deviations from the row's mean.
-template <int WARPS, int SLOTS, int GROUP, int LANES, bool RESTS>
-DEVICE Moments combine_moments(const f32* means, const f32* squares, const f32* rests, int length) {
+// From what all WARPS warps left in shared memory: their means, and their squared deviations from those.
+template <int WARPS, int SLOTS, int GROUP, int LANES>
+DEVICE Moments combine_moments(const f32* means, const f32* squares, int length) {
   constexpr int TURNS = (WARPS + 31) / 32;
   const int lane = threadIdx.x % 32;
-  f32 mean[TURNS], rest[TURNS], count[TURNS], sum = 0;
+  f32 mean[TURNS], count[TURNS], sum = 0;
 #pragma unroll
   for (int k = 0; k < TURNS; ++k) {
     const int warp = k * 32 + lane;
     count[k] = warp < WARPS ? static_cast<f32>(elements_of_warp<SLOTS, GROUP, LANES>(warp, length)) : 0;
     mean[k] = warp < WARPS ? means[warp] : 0;
-    rest[k] = RESTS && warp < WARPS ? rests[warp] : 0;
-    if (count[k] > 0) sum += mean[k] * count[k] + rest[k];
+    if (count[k] > 0) sum += mean[k] * count[k];
   }
   Moments result;
   result.mean = reduce_warp<Sum, 32>(sum) / static_cast<f32>(length);
@@ -39,7 +36,7 @@ DEVICE Moments combine_moments(const f32* means, const f32* squares, const f32* 
 #pragma unroll
   for (int k = 0; k < TURNS; ++k) {
     const f32 off = mean[k] - result.mean;
-    if (count[k] > 0) sum += squares[k * 32 + lane] + off * (2 * rest[k] + off * count[k]);
+    if (count[k] > 0) sum += squares[k * 32 + lane] + off * off * count[k];
   }
   result.squares = reduce_warp<Sum, 32>(sum);
   return result;
