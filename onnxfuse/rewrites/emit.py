@@ -168,7 +168,9 @@ class _Emission:
         for place, extent in zip(places, tensor.shape, strict=True):
             # Only a plain dimension is broadcast at run time; this one was split after the read was laid out.
             dims = self.space.current(place.dims)
-            if len(dims) > 1 and place == Place(place.dims) and extent != self.space.extent(dims):
+            known = self.space.extent(dims)
+            first_part = isinstance(extent, int) and isinstance(known, int) and extent > known
+            if len(dims) > 1 and place == Place(place.dims) and extent != known and not first_part:
                 raise RefusalError(f"{tensor.tensor} may be broadcast along a reshaped dimension")
         number = self.tensors.setdefault(tensor.tensor, len(self.tensors))
         entries = [self.part(self.affine(p), extent) for p, extent in zip(places, tensor.shape, strict=True)]

@@ -7,7 +7,7 @@ values of its fragments out in one iteration space (layout.py) and becomes a pro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -60,11 +60,15 @@ class Value:
 
 @dataclass
 class Fragment:
-    """A node's steps in order, the value of each output, and constants that the graph lacks (by tensor name)."""
+    """A node's steps in order, the value of each output, and constants that the graph lacks (by tensor name).
+
+    `inlined` are the nodes before it whose work the steps contain (inlining.py).
+    """
 
     steps: list[Value] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     outputs: dict[str, Value] = field(default_factory=dict)
+    inlined: frozenset[int] = frozenset()
 
 
 class Builder:
@@ -147,6 +151,11 @@ class Builder:
         if view is None:
             raise RefusalError("it reshapes in a way that no index map can follow")
         return self.through(value, view, shape)
+
+    def copy(self, step: Value, operands: tuple[Value, ...], shape: Shape | None = None) -> Value:
+        """A step on other operands of the same types, of the step's shape where none is given."""
+        shape = step.shape if shape is None else shape
+        return self._add(replace(step, operands=operands, shape=shape))
 
     def along(self, value: Value, axis: int, rank: int) -> Value:
         """A vector as a tensor of `rank` dimensions that extends along `axis` only (a per-channel operand)."""

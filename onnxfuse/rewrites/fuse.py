@@ -15,6 +15,7 @@ from onnxfuse.rewrites.convolutions import stays_blocked
 from onnxfuse.rewrites.emit import Emitted, emit
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView
+from onnxfuse.rewrites.inlining import gone, inline
 from onnxfuse.rewrites.layout import Layout
 from onnxfuse.rewrites.leave import cannot_run, left_to_runtime, without_function, without_kernel
 from onnxfuse.rewrites.lowering import LOWERINGS, RUNNABLE_OPSET, lower
@@ -50,6 +51,7 @@ class FusedNode:
     launches_saved: int
     bytes_saved: int | None
     notes: tuple[str, ...]
+    inlined: frozenset[int] = frozenset()  # nodes that it computes again, which stay for others perhaps
 
     def fusion(self, view: GraphView, name: str) -> Fusion:
         """The report's line."""
@@ -111,11 +113,17 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
         except RefusalError as refusal:
             refuse(i, refusal.reason)
     refused: dict[int, str] = {}
+    lowered = dict(fragments)
+    taken = inline(view, fragments)
     while scattering := _fuse_regions(view, fragments, choice, found.fused, refused):
         # The regions grow anew without the transpositions that scatter them.
         for i in scattering:
-            del fragments[i]
+            del lowered[i]
             refuse(i, "a fused kernel would read or write scattered elements through it")
+        fragments = dict(lowered)
+        taken = inline(view, fragments)
+    for i in taken - _attach_gone(view, found.fused, taken):
+        refused.setdefault(i, "it is part of what some of its users compute; for the others it stays")
     for i, reason in refused.items():
         if view.protos[i].op_type not in FREE:
             refuse(i, reason)
@@ -125,6 +133,20 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
         for i in sorted(fused):
             refuse(i, reason)
     return found
+
+
+def _attach_gone(view: GraphView, fused: list[FusedNode], taken: set[int]) -> set[int]:
+    """Adds the nodes that all their users have taken in to the first fused node that has; returns them."""
+    made = {i for node in fused for i in node.nodes}
+    dead = gone(view, taken, made)
+    for node in fused:
+        more = [i for i in dead if i in node.inlined]
+        dead -= set(more)
+        if more:
+            node.nodes = sorted((*more, *node.nodes))
+            node.launches_saved += sum(view.protos[i].op_type not in FREE for i in more)
+            node.bytes_saved = bytes_saved(view, node.nodes, node.inputs, node.outputs)
+    return {i for node in fused for i in node.nodes} & taken
 
 
 def _fuse_regions(
@@ -149,7 +171,8 @@ def _fuse_regions(
             else:
                 fused.append(_finish(view, fragments, region, choice))
         except _ScatterError:
-            scattering |= {i for i in region.nodes if view.protos[i].op_type == "Transpose"}
+            everything = (*region.nodes, *_inlined(fragments, region.nodes))
+            scattering |= {i for i in everything if view.protos[i].op_type == "Transpose"}
         except _ProgramRefusalError as refusal:
             half = set(region.nodes[: len(region.nodes) // 2])
             region.refused.append((region.nodes[0], refusal.reason))
@@ -168,7 +191,9 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     # What is only a rearrangement of what the region reads stays where others need it; the region reads through it.
     staying = _staying(view, members, [n for n in needed if n not in outputs])
     nodes = [i for i in region.nodes if i not in staying]
-    work = [i for i in nodes if view.protos[i].op_type not in FREE]
+    inlined = _inlined(fragments, nodes)
+    everything = sorted((*inlined, *nodes))
+    work = [i for i in everything if view.protos[i].op_type not in FREE]
     # A normalization operator is worth a fused node on its own: it is a region of several operators already.
     weight = sum(2 if view.protos[i].op_type in NORMALIZATIONS else 1 for i in work)
     computing = [i for i in work if view.protos[i].op_type not in COPIES]
@@ -181,7 +206,7 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         raise RefusalError("no neighbour that can join it" + (f": {'; '.join(joins)}" if joins else ""))
     if not outputs:
         raise RefusalError("nothing uses its results")
-    if choice.target == "cpu" and choice.min_nodes > 1 and stays_blocked(view, nodes):
+    if choice.target == "cpu" and choice.min_nodes > 1 and stays_blocked(view, everything):
         raise RefusalError("ONNX Runtime computes it in the layout that the Conv before it leaves")
     try:
         emitted = _emitted(view, layout, outputs, choice)
@@ -189,7 +214,8 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         if len(nodes) < 2:
             raise
         raise _ProgramRefusalError(refusal.reason) from None
-    if any(view.protos[i].op_type == "Transpose" for i in region.nodes) and scattered(emitted.program.kernels[0]):
+    moving = (*region.nodes, *inlined)
+    if any(view.protos[i].op_type == "Transpose" for i in moving) and scattered(emitted.program.kernels[0]):
         raise _ScatterError("a fused kernel would read or write scattered elements")
     rewrite = classify(emitted.program.kernels[0])
     if rewrite not in choice.rewrites:
@@ -200,10 +226,16 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         inputs=emitted.inputs,
         outputs=tuple(outputs),
         nodes=nodes,
-        launches_saved=len(work) - 1,
+        launches_saved=sum(view.protos[i].op_type not in FREE for i in nodes) - 1,
         bytes_saved=bytes_saved(view, nodes, emitted.inputs, outputs),
-        notes=(*emitted.notes, *accuracy_notes(view, nodes, outputs)),
+        notes=(*emitted.notes, *accuracy_notes(view, everything, outputs)),
+        inlined=inlined,
     )
+
+
+def _inlined(fragments: dict[int, Fragment], nodes: Iterable[int]) -> frozenset[int]:
+    """The nodes whose work these have taken in."""
+    return frozenset(j for i in nodes for j in fragments[i].inlined)
 
 
 class _ScatterError(RefusalError):
@@ -228,7 +260,8 @@ def _trimmed(view: GraphView, fragments: dict[int, Fragment], region: Region) ->
     nodes = list(region.nodes)
     for i in reversed(region.nodes):
         users = [c for n in view.protos[i].output for c in view.consumers.get(n, ())]
-        if view.protos[i].op_type in FREE and not any(c in nodes for c in users):
+        free = view.protos[i].op_type in FREE and not fragments[i].inlined
+        if free and not any(c in nodes for c in users):
             nodes.remove(i)
     if nodes == region.nodes or not nodes:
         return region

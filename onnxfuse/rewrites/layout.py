@@ -166,7 +166,9 @@ class _Pending:
                 found = [(self.space.current((d,)), parts) for d, parts in before.partly.items()]
             for dims, parts in found:
                 for d in dims:
-                    whole = len(dims) > 1 or self.space.extents[d] in parts
+                    # More than one element, known as such, is not broadcast: the rest is cut off.
+                    cut = any(isinstance(p, int) and p > 1 for p in parts)
+                    whole = len(dims) > 1 or self.space.extents[d] in parts or cut
                     partly[d] = frozenset((self.space.extents[d],)) if whole else partly.get(d, frozenset()) | parts
         for d, parts in list(partly.items()):
             extent = self.space.extents[d]
@@ -286,13 +288,14 @@ class _Pending:
                 raise RefusalError("it reshapes a slice")
         result = []
         for k, pieces in enumerate(view.source):
-            if any(p in moved for p in pieces):
-                if len(pieces) > 1 or k in view.cuts:
-                    raise RefusalError("it reshapes or cuts a slice")
-                result.append(moved[pieces[0]])
-                continue
-            start, step = view.cuts.get(k, (0, 1))
-            result.append(Place(tuple(d for p in pieces for d in self.space.current(parts.get(p, ()))), start, step))
+            place = Place()
+            for p in pieces:
+                inner = moved.get(p) or Place(self.space.current(parts.get(p, ())))
+                place = self.space.row_major(place, inner, view.extents[p]) if place != Place() else inner
+            if k in view.cuts:
+                start, step = view.cuts[k]
+                place = Place(place.dims, start + step * place.start, step * place.step)
+            result.append(place)
         return result
 
     def fill(self, shape: Shape, fixed: Sequence[tuple[int, ...] | None], forced: Sequence[int] = ()) -> Entries:

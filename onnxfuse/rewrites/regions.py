@@ -58,7 +58,8 @@ class _Growth:
             return
         self.join_producers(i)
         # A reshape of what no region computes costs nothing where it is.
-        if self.view.protos[i].op_type in FREE and len(self.region_of[i].nodes) == 1:
+        alone = len(self.region_of[i].nodes) == 1 and not self.fragments[i].inlined
+        if self.view.protos[i].op_type in FREE and alone:
             del self.region_of[i]
 
     def join_producers(self, i: int) -> None:

@@ -70,6 +70,19 @@ class Space:
             product = scaled(product, self.extents[d])
         return product
 
+    def row_major(self, outer: Place, inner: Place, extent: Dim) -> Place:
+        """The index along a dimension made up of two, of which the inner one has an extent."""
+        if not isinstance(extent, int):
+            if outer.start or outer.step != 1 or inner.start or inner.step != 1 or self.extent(inner.dims) != extent:
+                raise RefusalError("it reshapes a slice along a dimension whose extent is not static")
+            return Place(outer.dims + inner.dims)
+        start, step = outer.start * extent + inner.start, outer.step * extent
+        if not inner.dims or not outer.dims:
+            return Place(outer.dims + inner.dims, start, step if outer.dims else inner.step)
+        if step != inner.step * self.extent(inner.dims):
+            raise RefusalError("it reshapes a slice")
+        return Place(outer.dims + inner.dims, start, inner.step)
+
     def insert(self, place: int, extent: Dim, distance: int) -> int:
         """A new dimension at a place of the order."""
         new = len(self.extents)

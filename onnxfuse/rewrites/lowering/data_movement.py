@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from onnxfuse.rewrites import views
@@ -16,7 +17,7 @@ FREE = frozenset(("Identity", "Dropout", "Squeeze", "Unsqueeze", "Reshape", "Fla
 # Elements between the parts of a Concat up to which both are in cache when a kernel that reads them all needs one.
 _NEAR = 4096
 # These cost a kernel and a trip through memory each.
-COPIES = frozenset(("Transpose", "Expand", "Slice", "Split", "Concat"))
+COPIES = frozenset(("Transpose", "Expand", "Slice", "Split", "Concat", "Gather", "Pad"))
 
 
 @lowering("Identity")
@@ -120,6 +121,50 @@ def _split(op: Operator) -> Sequence[Value]:
         results.append(op.build.through(x, views.slicing(x.shape, {axis: (start, 1, count)})))
         start += count
     return results
+
+
+@lowering("Gather")
+def _gather(op: Operator) -> Sequence[Value]:
+    """Constant indices at equal distances: a slice, and for a scalar index one without the dimension."""
+    x, indices = op.value(0), op.constant(1, "its index")
+    rank = len(x.shape)
+    axis = int(op.attribute("axis", 0))
+    axis += rank if axis < 0 else 0
+    extent = x.shape[axis]
+    if x.op == "const" or not isinstance(extent, int):
+        raise RefusalError("it gathers along a dimension whose extent is not static")
+    chosen = [int(k) + extent * (int(k) < 0) for k in indices.reshape(-1)]
+    if not chosen or any(not 0 <= k < extent for k in chosen):
+        raise RefusalError("its indices do not fit its input")
+    step = chosen[1] - chosen[0] if len(chosen) > 1 else 1
+    if indices.ndim > 1 or step == 0 or any(b - a != step for a, b in itertools.pairwise(chosen)):
+        raise RefusalError("its indices do not lie at equal distances")
+    whole = len(chosen) == extent and step == 1
+    part = x if whole else op.build.through(x, views.slicing(x.shape, {axis: (chosen[0], step, len(chosen))}))
+    return [part if indices.ndim else op.build.view(part, [k for k in range(rank) if k != axis])]
+
+
+@lowering("Pad")
+def _pad(op: Operator) -> Sequence[Value]:
+    """Pads of nothing, and less than nothing: what is added comes from no tensor."""
+    x = op.value(0)
+    rank = len(x.shape)
+    if op.has(1):
+        pads = [int(p) for p in op.constant(1, "its pads input").reshape(-1)]
+    else:
+        pads = [int(p) for p in op.attribute("pads", [])]
+    given = [int(a) % rank for a in op.constant(3, "its axes input").reshape(-1)] if op.has(3) else range(rank)
+    if any(p > 0 for p in pads):
+        raise RefusalError("it adds elements at the edges")
+    cuts: dict[int, tuple[int, int, int]] = {}
+    for k, axis in enumerate(given):
+        extent, before, after = x.shape[axis], -pads[k], -pads[k + len(given)]
+        if not before and not after:
+            continue
+        if not isinstance(extent, int) or extent <= before + after:
+            raise RefusalError("it crops a dimension whose extent is not static, or all of it")
+        cuts[axis] = (before, 1, extent - before - after)
+    return [op.build.through(x, views.slicing(x.shape, cuts))]
 
 
 @lowering("Concat")
