@@ -16,7 +16,7 @@ from onnxfuse.custom_ops.types import to_onnx
 from onnxfuse.damage import check_damage
 from onnxfuse.editing import ModelEditor, from_graphsurgeon
 from onnxfuse.errors import ModelError, OnnxfuseError
-from onnxfuse.external_data import with_small_values
+from onnxfuse.external_data import external_tensors, with_small_values
 from onnxfuse.files import load_model, save_model
 from onnxfuse.opsets import declare_runnable
 from onnxfuse.outline import body_path, same_order, source_nodes
@@ -54,6 +54,15 @@ class Result:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model with its external data, whole or not at all. Raises ModelError saying what is in the way."""
         save_model(self.model, path, self.source_dir)
+
+    def with_weights(self) -> onnx.ModelProto:
+        """The model with the weights in it that lie beside the source model's file; `model` itself stays as it is."""
+        if self.source_dir is None or next(external_tensors(self.model), None) is None:
+            return self.model
+        whole = onnx.ModelProto()
+        whole.CopyFrom(self.model)
+        onnx.load_external_data_for_model(whole, str(self.source_dir))
+        return whole
 
 
 def optimize(

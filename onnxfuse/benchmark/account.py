@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from onnxfuse.benchmark.driver import CapturedGraph, DriverError, driver
+from onnxfuse.benchmark.driver import CapturedGraph, DriverError, KernelLaunch, driver
 from onnxfuse.benchmark.runner import DeviceRunner, make_runner
 from onnxfuse.custom_ops import OP_TYPES
 from onnxfuse.errors import ModelError
@@ -20,6 +21,7 @@ from onnxfuse.runtime import PROVIDERS, make_session
 
 __all__ = ["Account", "captured_launches", "take_account"]
 
+_KERNEL_NAME = "onnxfuse_kernel"  # how the names of generated kernels begin
 _CONTROL_FLOW = frozenset(("If", "Loop", "Scan", "SequenceMap"))  # their bodies' nodes are events of their own
 _COPIES = frozenset(("MemcpyToHost", "MemcpyFromHost"))
 
@@ -34,7 +36,8 @@ class Account:
     arena at once, at most, in bytes, beyond what it held before the run: bound inputs and outputs lie outside of the
     arena, and a kernel's own scratch does not show; None where this ONNX Runtime's profile does not say. `launches` are
     the kernels that a run launches and `device_copies` the copies and fills of device memory, None where the run cannot
-    be captured; `note` then says why.
+    be captured (`note` then says why); `fused_kernels` are those of onnxfuse among them, each with how often it is
+    launched.
     """
 
     nodes: int
@@ -45,25 +48,47 @@ class Account:
     peak_memory: int | None
     launches: int | None = None
     device_copies: int | None = None
+    fused_kernels: tuple[tuple[int, KernelLaunch], ...] = ()
     note: str = ""
 
 
 def take_account(
-    model: Any, feeds: Mapping[str, np.ndarray], provider: str, outputs: list[Any], threads: int | None = None
+    model: Any,
+    feeds: Mapping[str, np.ndarray],
+    provider: str,
+    outputs: list[Any],
+    threads: int | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> Account:
-    """The account of one run on these inputs; the provider by its full name, outputs as `make_runner` takes them."""
-    account = _read(_profile(model, feeds, provider, outputs, threads), provider)
+    """The account of one run on these inputs.
+
+    Args:
+        model: A path or a model in memory.
+        feeds: Arrays by input name.
+        provider: By its full name.
+        outputs: As `make_runner` takes them.
+        threads: Threads inside an operator.
+        options: Of the provider.
+    """
+    account = _read(_profile(model, feeds, provider, outputs, threads, options), provider)
     if provider != PROVIDERS["cuda"]:
         return account
     try:
-        graph = captured_launches(model, feeds, outputs)
+        graph = captured_launches(model, feeds, outputs, options)
     except (DriverError, ModelError) as error:
-        return Account(**{**account.__dict__, "note": f"launches not counted: {error}"})
-    counted = {"launches": len(graph.kernels), "device_copies": graph.copies + graph.fills}
-    return Account(**{**account.__dict__, **counted})
+        return replace(account, note=f"launches not counted: {error}")
+    fused = Counter(k for k in graph.kernels if k.name.startswith(_KERNEL_NAME))
+    return replace(
+        account,
+        launches=len(graph.kernels),
+        device_copies=graph.copies + graph.fills,
+        fused_kernels=tuple((count, kernel) for kernel, count in fused.most_common()),
+    )
 
 
-def captured_launches(model: Any, feeds: Mapping[str, np.ndarray], outputs: list[Any]) -> CapturedGraph:
+def captured_launches(
+    model: Any, feeds: Mapping[str, np.ndarray], outputs: list[Any], options: Mapping[str, str] | None = None
+) -> CapturedGraph:
     """What one run asks of the GPU, found by capturing the stream that ONNX Runtime is given to work on.
 
     Raises:
@@ -72,9 +97,8 @@ def captured_launches(model: Any, feeds: Mapping[str, np.ndarray], outputs: list
     """
     gpu = driver()
     stream = gpu.new_stream()
-    session = make_session(
-        model, provider=PROVIDERS["cuda"], provider_options={"user_compute_stream": str(stream.value or 0)}
-    )
+    own_stream = {**(options or {}), "user_compute_stream": str(stream.value or 0)}
+    session = make_session(model, provider=PROVIDERS["cuda"], provider_options=own_stream)
     runner = DeviceRunner(session, feeds, outputs)
     for _ in range(3):  # what is done once: choosing algorithms, compiling, growing the arena
         runner.queue()
@@ -93,11 +117,17 @@ def captured_launches(model: Any, feeds: Mapping[str, np.ndarray], outputs: list
 
 
 def _profile(
-    model: Any, feeds: Mapping[str, np.ndarray], provider: str, outputs: list[Any], threads: int | None
+    model: Any,
+    feeds: Mapping[str, np.ndarray],
+    provider: str,
+    outputs: list[Any],
+    threads: int | None,
+    options: Mapping[str, str] | None,
 ) -> list[list[dict[str, Any]]]:
     """What the profile says of each node that ran, in order, for each of two runs."""
     with tempfile.TemporaryDirectory() as folder:
-        session = make_session(model, provider=provider, threads=threads, profile=Path(folder) / "profile")
+        file = Path(folder) / "profile"
+        session = make_session(model, provider=provider, threads=threads, provider_options=options, profile=file)
         runner = make_runner(session, feeds, provider, outputs)
         for _ in range(2):
             runner()

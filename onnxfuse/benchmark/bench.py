@@ -15,6 +15,7 @@ import onnx
 
 from onnxfuse.benchmark.account import Account, take_account
 from onnxfuse.benchmark.driver import DriverError, driver
+from onnxfuse.benchmark.launch_cost import LaunchCost, measure_launch_cost
 from onnxfuse.benchmark.result import BenchCase, BenchResult, Figures, GraphCheck
 from onnxfuse.benchmark.runner import NO_GRAPH, DeviceRunner, Runner, make_runner, plain_outputs
 from onnxfuse.errors import ModelError, OnnxfuseError
@@ -49,6 +50,20 @@ class _Candidate:
         return f"the {self.role} model" if isinstance(self.model, onnx.ModelProto) else os.fspath(self.model)
 
 
+@dataclass(frozen=True)
+class _How:
+    """How to measure: the arguments of `bench` that hold for all models and cases; the provider by its full name."""
+
+    provider: str
+    threads: int | None
+    options: dict[str, str]
+    cuda_graph: bool
+    seconds: float
+    seed: int
+    accounts: bool
+    tell: Progress
+
+
 def bench(
     original: ModelLike,
     optimized: ModelLike | None = None,
@@ -58,6 +73,7 @@ def bench(
     inputs: Mapping[str, np.ndarray] | str | os.PathLike[str] | None = None,
     threads: int | None = None,
     cuda_graph: bool = False,
+    provider_options: Mapping[str, str] | None = None,
     seconds: float = 10.0,
     seed: int = 0,
     noise: bool = True,
@@ -78,6 +94,7 @@ def bench(
         inputs: Arrays to use, by input name, or an .npz file of them; other inputs are made up.
         threads: Threads inside an operator; None leaves the number to ONNX Runtime.
         cuda_graph: Run both models on captured CUDA graphs, one for each case, and check what replays compute.
+        provider_options: Options of the execution provider, for both models.
         seconds: Time to measure each case for.
         seed: Of the random inputs.
         noise: Measure the second session of the original.
@@ -96,18 +113,17 @@ def bench(
     if optimized is None:
         tell("optimizing", 0.0)
         target = "cuda" if name == PROVIDERS["cuda"] else "cpu"
-        result = optimize(original, target=target)
-        optimized = _beside(original, result.model)
+        optimized = optimize(original, target=target).with_weights()
     proto = original if isinstance(original, onnx.ModelProto) else load_model(original).proto
     given = load_npz(inputs) if isinstance(inputs, (str, os.PathLike)) else dict(inputs or {})
     feeds = [make_inputs(proto, shape, given, seed) for shape in shapes]
     models = [_Candidate(original, "original"), _Candidate(optimized, "optimized")]
     models += [_Candidate(original, "original")] if noise else []
-    options = {"enable_cuda_graph": "1"} if cuda_graph else {}
+    how = _How(name, threads, dict(provider_options or {}), cuda_graph, seconds, seed, accounts, tell)
     _start_provider(name)
-    session_ms = _create(models, name, threads, options, tell)
+    session_ms = _create(models, how)
     cases = [
-        _case(models, proto, name, shape, data, number, cuda_graph, seconds, seed, accounts, threads, tell)
+        _case(models, proto, how, shape, data, number)
         for number, (shape, data) in enumerate(zip(shapes, feeds, strict=True))
     ]
     return BenchResult(
@@ -120,6 +136,7 @@ def bench(
         cuda_graph=cuda_graph,
         session_ms=session_ms,
         cases=tuple(cases),
+        launch_cost=_launch_cost() if accounts and name == PROVIDERS["cuda"] else None,
     )
 
 
@@ -132,14 +149,6 @@ def _check(provider: str, seconds: float, threads: int | None, cuda_graph: bool)
         raise OnnxfuseError("CUDA graphs need the CUDA provider (--provider cuda)")
 
 
-def _beside(original: ModelLike, model: onnx.ModelProto) -> onnx.ModelProto:
-    """The optimized model with the weights in it that lie beside the original's file."""
-    if isinstance(original, onnx.ModelProto):
-        return model
-    onnx.load_external_data_for_model(model, str(Path(original).parent))
-    return model
-
-
 def _start_provider(name: str) -> None:
     """Makes and drops a small session, so that no model's creation pays for the start of the provider."""
     value = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1]) for n in ("x", "y")]
@@ -148,18 +157,19 @@ def _start_provider(name: str) -> None:
     make_session(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), provider=name)
 
 
-def _create(
-    models: Sequence[_Candidate], name: str, threads: int | None, options: dict[str, str], tell: Progress
-) -> dict[str, tuple[float, float]]:
+def _create(models: Sequence[_Candidate], how: _How) -> dict[str, tuple[float, float]]:
     """Sessions for all models; for the two roles the milliseconds of the first creation and of a second one."""
+    options = how.options | ({"enable_cuda_graph": "1"} if how.cuda_graph else {})
 
     def timed(model: _Candidate) -> tuple[Any, float]:
         start = time.perf_counter()
-        session = make_session(model.model, provider=name, threads=threads, provider_options=options, config=_CONFIG)
+        session = make_session(
+            model.model, provider=how.provider, threads=how.threads, provider_options=options, config=_CONFIG
+        )
         return session, (time.perf_counter() - start) * 1e3
 
     for done, model in enumerate(models):
-        tell("creating sessions", done / (len(models) + 1))
+        how.tell("creating sessions", done / (len(models) + 1))
         try:
             model.session, model.creation = timed(model)
         except ModelError as error:
@@ -171,39 +181,33 @@ def _create(
 def _case(
     models: Sequence[_Candidate],
     proto: onnx.ModelProto,
-    name: str,
+    how: _How,
     dims: dict[str, int],
     feeds: dict[str, np.ndarray],
     number: int,
-    cuda_graph: bool,
-    seconds: float,
-    seed: int,
-    accounts: bool,
-    threads: int | None,
-    tell: Progress,
 ) -> BenchCase:
-    outputs = plain_outputs(models[0].model, feeds, name)
-    graph = number if cuda_graph else NO_GRAPH
+    outputs = plain_outputs(models[0].model, feeds, how.provider, how.options)
     runners: list[Runner] = []
     first_runs = []
     for model in models:
-        runner = make_runner(model.session, feeds, name, outputs, graph)
+        graph = number if how.cuda_graph else NO_GRAPH
+        runner = make_runner(model.session, feeds, how.provider, outputs, graph)
         start = time.perf_counter()
         try:
             runner()
         except Exception as error:
-            hint = ": `onnxfuse explain` says what prevents it" if cuda_graph else ""
-            raise ModelError(
-                f"{model.label} does not run{' on a CUDA graph' if cuda_graph else ''}: {error}{hint}"
-            ) from (error)
+            where = " on a CUDA graph (`onnxfuse explain` says what prevents it)" if how.cuda_graph else ""
+            raise ModelError(f"{model.label} does not run{where}: {error}") from error
         first_runs.append((time.perf_counter() - start) * 1e3)
         runners.append(runner)
-    checks = [_check_graph(models[1], runners[1], proto, feeds, name, number, seed)] if cuda_graph else []
-    times = in_turn(runners, warmup=5, seconds=seconds, tick=lambda done: tell("measuring", done))
+    checks = [_check_graph(models[1], runners[1], proto, feeds, how, number)] if how.cuda_graph else []
+    times = in_turn(runners, warmup=5, seconds=how.seconds, tick=lambda done: how.tell("measuring", done))
     figures = []
     for model, runner, first, series in zip(models[:2], runners, first_runs, times, strict=False):
-        tell("counting", 0.0)
-        account: Account | None = take_account(model.model, feeds, name, outputs, threads) if accounts else None
+        how.tell("counting", 0.0)
+        account: Account | None = None
+        if how.accounts:
+            account = take_account(model.model, feeds, how.provider, outputs, how.threads, how.options)
         latency = summarize(series)
         figures.append(Figures(latency, _throughput(runner, latency.median), first, account))
     return BenchCase(
@@ -229,21 +233,16 @@ def _throughput(runner: Runner, median: float) -> float:
 
 
 def _check_graph(
-    model: _Candidate,
-    runner: Runner,
-    proto: onnx.ModelProto,
-    feeds: dict[str, np.ndarray],
-    name: str,
-    graph: int,
-    seed: int,
+    model: _Candidate, runner: Runner, proto: onnx.ModelProto, feeds: dict[str, np.ndarray], how: _How, graph: int
 ) -> GraphCheck:
     """Puts new data into the buffers of the captured graph and compares the replay with a plain run."""
     assert isinstance(runner, DeviceRunner)
-    plain = DeviceRunner(make_session(model.model, provider=name), feeds, runner.outputs())
+    session = make_session(model.model, provider=how.provider, provider_options=how.options)
+    plain = DeviceRunner(session, feeds, runner.outputs())
     equal, apart = True, 0.0
     for repeat in range(1, _REPLAYS + 1):
         dims = {f"{n}.{axis}": extent for n, v in feeds.items() for axis, extent in enumerate(v.shape)}
-        fresh = _fresh(proto, feeds, dims, seed + 1000 * repeat)
+        fresh = _fresh(proto, feeds, dims, how.seed + 1000 * repeat)
         for each in (runner, plain):
             each.feed(fresh)
         for got, expected in zip(runner.outputs(), plain.outputs(), strict=True):
@@ -270,6 +269,13 @@ def _fresh(
                 dims[dim] = places[f"{spec.name}.{axis}"]
     unknown = {s.name: feeds[s.name] for s in specs if s.dims is None}
     return make_inputs(proto, dims, unknown, seed)
+
+
+def _launch_cost() -> LaunchCost | None:
+    try:
+        return measure_launch_cost()
+    except DriverError:
+        return None
 
 
 def _device(name: str) -> str:

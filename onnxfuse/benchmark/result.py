@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from onnxfuse.benchmark.account import Account
+from onnxfuse.benchmark.launch_cost import LaunchCost
 from onnxfuse.measure import Interval, Latency
 
 __all__ = ["BenchCase", "BenchResult", "Figures", "GraphCheck"]
@@ -79,7 +80,7 @@ class BenchResult:
 
     `session_ms` are the milliseconds to create a session of the original and of the optimized model, in a process whose
     provider is started and, for the optimized one, once with and once without its kernels in the cache on disk, where
-    that made a difference: the first creation and the second.
+    that made a difference: the first creation and the second. `launch_cost` is there on a GPU.
     """
 
     original: str
@@ -91,6 +92,7 @@ class BenchResult:
     cuda_graph: bool
     session_ms: dict[str, tuple[float, float]]
     cases: tuple[BenchCase, ...]
+    launch_cost: LaunchCost | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values that JSON can hold."""

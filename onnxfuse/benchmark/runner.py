@@ -110,13 +110,15 @@ def make_runner(
     return HostRunner(session, feeds)
 
 
-def plain_outputs(model: Any, feeds: Mapping[str, np.ndarray], provider: str) -> list[Any]:
+def plain_outputs(
+    model: Any, feeds: Mapping[str, np.ndarray], provider: str, options: Mapping[str, str] | None = None
+) -> list[Any]:
     """The model's outputs on arrays, by a session that is thrown away.
 
     Raises:
         ModelError: it does not run, or one of its outputs is no tensor and cannot be bound.
     """
-    session = make_session(model, provider=provider)
+    session = make_session(model, provider=provider, provider_options=options)
     values = run(session, feeds)
     wrong = [o.name for o, v in zip(session.get_outputs(), values, strict=True) if not isinstance(v, np.ndarray)]
     if wrong and provider == PROVIDERS["cuda"]:
@@ -140,7 +142,7 @@ def _homes(session: Any) -> dict[str, str]:
     ):
         if infos is not None:  # since ONNX Runtime 1.23
             for value, info in zip(values, infos(), strict=True):
-                homes[value.name] = "cuda" if info.name.lower().startswith("cuda") else "cpu"
+                homes[value.name] = "cuda" if info.name.lower() == "cuda" else "cpu"  # also CudaPinned
     for value in (*session.get_inputs(), *session.get_outputs()):
         if value.type == "tensor(string)":
             homes[value.name] = "cpu"

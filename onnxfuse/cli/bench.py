@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from onnxfuse.benchmark import Account, BenchCase, BenchResult
 from onnxfuse.cli.console import human_bytes, line, table
 
-__all__ = ["show_bench"]
+__all__ = ["show_bench", "show_kernels"]
 
 
-def show_bench(result: BenchResult) -> None:
-    """Prints what ran where, then for each set of shapes a table of both models' figures and the verdict."""
+def show_bench(result: BenchResult, kernels: bool = False) -> None:
+    """Prints what ran where, then for each set of shapes a table of both models' figures and the verdict.
+
+    With `kernels`, also the generated kernels that the optimized model launches.
+    """
     threads = f", {result.threads} threads" if result.threads else ""
     graph = ", CUDA graph" if result.cuda_graph else ""
     line(f"{result.provider}{threads}{graph}, ONNX Runtime {result.runtime}, {result.device}")
@@ -20,6 +23,34 @@ def show_bench(result: BenchResult) -> None:
     for case in result.cases:
         line()
         _show_case(case, result)
+        if kernels and case.optimized.account is not None:
+            show_kernels(case.optimized.account)
+    cost = result.launch_cost
+    if cost is not None:
+        line(f"an empty kernel: {cost.host:.1f} us of the host to launch, {cost.device:.1f} us of the GPU")
+        line(f"in a CUDA graph: {cost.graph_host:.1f} us of the host to replay, {cost.graph_device:.1f} us a kernel")
+
+
+def show_kernels(account: Account) -> None:
+    """Prints the launches of generated kernels, equal ones together."""
+    columns = ("launches", "blocks", "threads", "registers", "shared, bytes", "spilled, bytes", "occupancy")
+    rows = [
+        (
+            str(count),
+            "x".join(str(n) for n in _trimmed(k.grid)),
+            "x".join(str(n) for n in _trimmed(k.block)),
+            *(str(n) for n in (k.registers, k.shared, k.local)),
+            f"{100 * k.occupancy:.0f} %",
+        )
+        for count, k in account.fused_kernels
+    ]
+    table("Generated kernels", columns, rows, right=range(7))
+
+
+def _trimmed(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    while len(sizes) > 1 and sizes[-1] == 1:
+        sizes = sizes[:-1]
+    return sizes
 
 
 def _show_case(case: BenchCase, result: BenchResult) -> None:

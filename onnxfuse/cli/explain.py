@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from onnxfuse.cli.console import human_bytes, line
+from collections.abc import Sequence
+
+from onnxfuse.capture import Obstacle
+from onnxfuse.cli.console import human_bytes, line, table
 from onnxfuse.cli.show import show_refusals
 from onnxfuse.report import Fusion, Report
 
-__all__ = ["show_explanation"]
+__all__ = ["show_capture", "show_explanation"]
 
 
 def show_explanation(report: Report, programs: bool) -> None:
@@ -20,6 +23,20 @@ def show_explanation(report: Report, programs: bool) -> None:
     saved = f" and {human_bytes(report.bytes_saved)} of memory traffic" if report.bytes_saved is not None else ""
     line(f"target {report.target}: {report.nodes_before} nodes -> {report.nodes_after}", "bold")
     line(f"{len(report.fusions)} fused nodes save {report.launches_saved} launches{saved} a run")
+
+
+def show_capture(obstacles: Sequence[Obstacle], placed: Sequence[Obstacle] | None) -> None:
+    """Prints what keeps the optimized model off a CUDA graph; `placed` is what ONNX Runtime says, if asked."""
+    found = [*obstacles, *(placed or ())]
+    if found:
+        rows = [(o.node, o.operator, o.reason) for o in found]
+        table("CUDA graph", ("node", "operator", "what is in the way"), rows)
+    if placed is not None and not any(o.prevents for o in placed):
+        line("CUDA graph: ONNX Runtime accepts the optimized model for capture")
+    elif any(o.prevents for o in found):
+        line("CUDA graph: the optimized model cannot be captured", "yellow")
+    else:
+        line("CUDA graph: nothing is known that prevents the optimized model from being captured")
 
 
 def _show_fusion(number: int, fusion: Fusion, programs: bool) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from onnxfuse.errors import OnnxfuseError
 
-__all__ = ["Debug", "Provider", "Target", "Verbose", "check_output", "parse_dims", "parse_single_dims"]
+__all__ = ["Debug", "Provider", "Target", "Verbose", "check_output", "parse_dims", "parse_pairs", "parse_single_dims"]
 
 
 class Target(StrEnum):
@@ -51,6 +51,17 @@ def parse_single_dims(pairs: Iterable[str]) -> dict[str, int]:
     if several:
         raise OnnxfuseError(f"--dim takes one extent for {several[0]!r} here")
     return {name: sizes[0] for name, sizes in dims.items()}
+
+
+def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
+    """What an option names, each as KEY=VALUE."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise OnnxfuseError(f"{option} takes KEY=VALUE, not {pair!r}")
+        found[key] = value
+    return found
 
 
 def check_output(path: Path | None) -> None:

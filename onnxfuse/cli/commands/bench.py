@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from onnxfuse.cli.errors import reports_errors
-from onnxfuse.cli.options import Debug, Provider, parse_dims
+from onnxfuse.cli.options import Debug, Provider, parse_dims, parse_pairs
 from onnxfuse.cli.progress import progress
 
 __all__ = ["bench"]
@@ -42,6 +42,10 @@ def bench(
     cuda_graph: Annotated[
         bool, typer.Option("--cuda-graph", help="Capture both models into CUDA graphs and replay them.")
     ] = False,
+    provider_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Set an option of the execution provider (repeatable)."),
+    ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to measure each set of shapes.")] = 10.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")] = 0,
     no_noise_check: Annotated[
@@ -49,6 +53,9 @@ def bench(
     ] = False,
     no_accounts: Annotated[
         bool, typer.Option("--no-accounts", help="Do not count nodes, bytes, memory and launches.")
+    ] = False,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="List the generated kernels with registers, shared memory and occupancy.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     debug: Debug = False,
@@ -73,6 +80,7 @@ def bench(
             inputs=inputs,
             threads=threads,
             cuda_graph=cuda_graph,
+            provider_options=parse_pairs(provider_option or [], "--provider-option"),
             seconds=seconds,
             seed=seed,
             noise=not no_noise_check,
@@ -82,4 +90,4 @@ def bench(
     if as_json:
         print(json.dumps(result.to_dict(), indent=2))
     else:
-        show_bench(result)
+        show_bench(result, kernels)

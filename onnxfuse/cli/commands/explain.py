@@ -7,8 +7,12 @@ from typing import Annotated
 
 import typer
 
+from onnxfuse.capture import Obstacle, capture_obstacles, placement_obstacles
 from onnxfuse.cli.errors import reports_errors
 from onnxfuse.cli.options import Debug, Target
+from onnxfuse.errors import OnnxfuseError
+from onnxfuse.optimizer import Result
+from onnxfuse.runtime import PROVIDERS, runtime
 
 __all__ = ["explain"]
 
@@ -23,13 +27,27 @@ def explain(
 ) -> None:
     """Say region by region what optimize would fuse, and for every operator left over the reason.
 
+    For the target cuda also what keeps the optimized model from being captured into a CUDA graph: what is known of the
+    operators, and where a GPU is at hand what ONNX Runtime says.
+
     \b
     Example:
       onnxfuse explain model.onnx --target cpu --programs
     """
     import onnxfuse
-    from onnxfuse.cli.explain import show_explanation
+    from onnxfuse.cli.explain import show_capture, show_explanation
 
-    show_explanation(
-        onnxfuse.optimize(model, target=target.value, min_nodes=min_nodes, fallback=False).report, programs
-    )
+    result = onnxfuse.optimize(model, target=target.value, min_nodes=min_nodes, fallback=False)
+    show_explanation(result.report, programs)
+    if target is Target.cuda:
+        show_capture(capture_obstacles(result.model), _placement(result))
+
+
+def _placement(result: Result) -> list[Obstacle] | None:
+    """What ONNX Runtime says of the optimized model, where a GPU is at hand."""
+    try:
+        if PROVIDERS["cuda"] not in runtime().get_available_providers():
+            return None
+        return placement_obstacles(result.with_weights())
+    except OnnxfuseError:
+        return None
