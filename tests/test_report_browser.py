@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_report_page import VALIDATION, layers
+from test_report_page import BENCH, VALIDATION, layers
 
 import onnxfuse
 from onnxfuse.report_page import Measurements
@@ -102,11 +102,7 @@ def page():
     report.fusions += onnxfuse.optimize(model, target="cuda", skip=["layer_norm"]).report.fusions
     report.fusions += onnxfuse.optimize(model, target="cuda").report.fusions
     report.refusals += onnxfuse.optimize(model, target="cuda", skip=["layer_norm"]).report.refusals
-    bench = {
-        "original": {"latency": {"median": 4.0, "p90": 5.0, "p99": 9.0}},
-        "optimized": {"latency": {"median": 2.0, "p90": 2.5, "p99": 3.0}},
-    }
-    return report.to_html(Measurements(VALIDATION, bench))
+    return report.to_html(Measurements(VALIDATION, BENCH))
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (500, False)])

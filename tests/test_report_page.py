@@ -81,6 +81,41 @@ VALIDATION = {
 }
 
 
+FIGURES = {"throughput": 100.0, "first_run": 12.0}
+BENCH = {
+    "provider": "CPUExecutionProvider",
+    "device": "a machine, 4 logical cores",
+    "runtime": "1.31.1",
+    "threads": 4,
+    "cuda_graph": False,
+    "cases": [
+        {
+            "dims": {"rows": 4},
+            "original": {
+                **FIGURES,
+                "latency": {"median": 4.0, "p90": 5.0, "p99": 9.0},
+                "account": {"nodes": 25, "launches": None, "bytes_moved": 1 << 20, "peak_memory": 3 << 20},
+            },
+            "optimized": {
+                **FIGURES,
+                "latency": {"median": 2.0, "p90": 2.5, "p99": 3.0},
+                "account": {"nodes": 5, "launches": 7, "bytes_moved": 1 << 10, "peak_memory": 2 << 20},
+            },
+            "ratio": {"value": 2.0, "low": 1.9, "high": 2.1},
+            "noise_level": 1.05,
+            "verdict": "faster",
+        },
+        {
+            "dims": {},
+            "original": {"latency": {"median": 4.0}, "account": None},
+            "optimized": {"latency": {"median": 4.0}, "account": None},
+            "ratio": {"value": 1.0, "low": 0.9, "high": 1.1},
+            "verdict": "same",
+        },
+    ],
+}
+
+
 class Parsed(HTMLParser):
     """All tags with their attributes."""
 
@@ -163,13 +198,13 @@ def test_regions_that_differ_in_shape_or_wiring_are_not_one():
 
 
 def test_measurements_are_shown():
-    bench = {
-        "original": {"latency": {"median": 4.0, "p90": 5.0, "p99": 9.0}},
-        "optimized": {"latency": {"median": 2.0, "p90": 2.5, "p99": 3.0}},
-    }
-    page = onnxfuse.optimize(layers(2), target="cuda").report.to_html(Measurements(VALIDATION, bench))
+    page = onnxfuse.optimize(layers(2), target="cuda").report.to_html(Measurements(VALIDATION, BENCH))
     check(page)
     assert "2.00×" in page
+    assert "rows = 4" in page
+    assert "up to 1.05 times apart" in page
+    assert "kernel launches" not in page  # known on one side only
+    assert "1.0 MiB" in page
     assert "before: p50 4 ms, p90 5 ms, p99 9 ms" in page
     assert "1 of 1" in page
     assert "3.00e-07" in page

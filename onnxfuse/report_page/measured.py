@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from onnxfuse.errors import OnnxfuseError
-from onnxfuse.report_page.charts import error_bar, latency_plot
-from onnxfuse.report_page.markup import escape, with_unit
+from onnxfuse.report_page.charts import error_bar
+from onnxfuse.report_page.latency import latency_part, latency_tile
+from onnxfuse.report_page.markup import escape
 
 __all__ = ["Measurements", "measured_section", "measured_tiles", "read_measurements"]
 
@@ -48,7 +49,7 @@ def _read(path: str | os.PathLike[str], command: str, keys: tuple[str, ...]) -> 
         raise OnnxfuseError(f"'{path}' cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise OnnxfuseError(f"'{path}' is not JSON: give what `onnxfuse {command} --json` prints") from error
-    if not isinstance(data, dict) or any(key not in data for key in keys):
+    if not isinstance(data, dict) or not all(data.get(key) not in (None, []) for key in keys):
         raise OnnxfuseError(
             f"'{path}' is not the result of `onnxfuse {command} --json`: it has no {' or no '.join(keys)}"
         )
@@ -70,7 +71,7 @@ def measured_section(measurements: Measurements) -> str:
     """The section of the page; empty where nothing was measured."""
     parts = []
     if measurements.bench is not None:
-        parts.append(_latency(measurements.bench))
+        parts.append(latency_part(measurements.bench))
     if measurements.validation is not None:
         parts.append(_errors(measurements.validation))
     return (
@@ -83,8 +84,8 @@ def measured_section(measurements: Measurements) -> str:
 def measured_tiles(measurements: Measurements) -> list[tuple[str, str, str]]:
     """For the summary: figure, what it is, and a remark."""
     tiles = []
-    if measurements.bench is not None and (ratio := _ratio(measurements.bench)):
-        tiles.append((f"{ratio[0]:.2f}×", "as fast", ratio[1]))
+    if measurements.bench is not None:
+        tiles.append(latency_tile(measurements.bench))
     if measurements.validation is not None:
         outputs = measurements.validation["outputs"]
         right = sum(o.get("verdict") != "different" for o in outputs)
@@ -93,62 +94,17 @@ def measured_tiles(measurements: Measurements) -> list[tuple[str, str, str]]:
     return tiles
 
 
-def _ratio(bench: Json) -> tuple[float, str] | None:
-    found = bench.get("ratio", bench.get("speedup"))
-    if isinstance(found, Mapping) and "value" in found:
-        return float(found["value"]), f"{found['low']:.2f} to {found['high']:.2f} with 95 % confidence"
-    if isinstance(found, (int, float)):
-        return float(found), "median latency, before over after"
-    before, after = (_percentiles(bench[role]) for role in ("original", "optimized"))
-    if before and after:
-        return before[0][1] / after[0][1], "median latency, before over after"
-    return None
-
-
-def _percentiles(side: Json) -> list[tuple[str, float]]:
-    latency = side.get("latency", side)
-    names = (("median", "p50"), ("p50", "p50"), ("p90", "p90"), ("p99", "p99"))
-    return [(label, float(latency[key])) for key, label in names if isinstance(latency.get(key), (int, float))]
-
-
-_FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
-    "throughput": ("runs a second", lambda v: f"{v:.3g}"),
-    "session_creation": ("session creation", lambda v: f"{v:.3g} ms"),
-    "creation": ("session creation", lambda v: f"{v:.3g} ms"),
-    "launches": ("kernel launches", lambda v: f"{v}"),
-    "memory": ("peak memory", with_unit),
-    "peak_memory": ("peak memory", with_unit),
-}
-
-
-def _latency(bench: Json) -> str:
-    sides = {"before": bench["original"], "after": bench["optimized"]}
-    rows = [(name, points) for name, side in sides.items() if (points := _percentiles(side))]
-    where = ", ".join(str(bench[key]) for key in ("provider", "device", "machine") if isinstance(bench.get(key), str))
-    figures = ""
-    for key, (label, shown) in _FIGURES.items():
-        values = [side.get(key) for side in sides.values()]
-        if all(isinstance(v, (int, float)) for v in values):
-            cells = "".join(f'<td class="n">{escape(shown(v))}</td>' for v in values)
-            figures += f'<tr><th scope="row">{label}</th>{cells}</tr>'
-    table = (
-        '<table class="figures"><thead><tr><td></td><th scope="col" class="n">before</th>'
-        f'<th scope="col" class="n">after</th></tr></thead><tbody>{figures}</tbody></table>'
-        if figures
-        else ""
-    )
-    plot = f'<div class="scroll" tabindex="0" role="group" aria-label="Latency plot">{latency_plot(rows)}</div>'
-    return f'<h3>Latency of one run, in milliseconds</h3><p class="where">{escape(where)}</p>{plot}{table}'
-
-
 def _errors(validation: Json) -> str:
     rows = "".join(_error_row(output) for output in validation["outputs"])
     seeds = validation.get("seeds", [])
+    parting = validation.get("parting")
     inputs = ", ".join(
         f"{i['name']} {i['dtype']} {'×'.join(map(str, i['shape'])) or 'scalar'}" for i in validation.get("inputs", [])
     )
     where = f"{validation.get('provider', '')}, {len(seeds)} set{'s' if len(seeds) != 1 else ''} of inputs: {inputs}"
     notes = [*validation.get("wrong_functions", []), *validation.get("notes", [])]
+    if parting:
+        notes.insert(0, f"The models part at {parting['op_type']} {parting['node']}: {', '.join(parting['sources'])}")
     heads = (
         "largest error (bar) and tolerance (mark)",
         "max abs",
