@@ -38,6 +38,12 @@ SMOOTH = (
     *("reduce_max", "reduce_min", "reduce_mean", "reduce_sum"),
 )
 
+# Scans and arguments among operations that every implementation computes to the last bit: an index changes with it.
+SCANNING = (
+    *("abs", "neg", "sign", "relu", "min", "max", "equal", "less", "where", "not", "reduce_max", "reduce_min"),
+    *("reduce_argmax", "reduce_argmin", "scan_sum", "scan_max", "scan_min"),
+)
+
 
 @st.composite
 def programs(

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lowered import OPSETS, assert_agree, check, model_of, run
-from strategies import SMOOTH, array, arrays_for, programs
+from strategies import SCANNING, SMOOTH, array, arrays_for, programs
 
 from onnxfuse.custom_ops.function import NoFunctionError, to_function, to_nodes
 from onnxfuse.custom_ops.program import Program
@@ -22,8 +22,8 @@ from onnxfuse.custom_ops.reference import evaluate
 from onnxfuse.custom_ops.types import value_type
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
-@given(programs(operations=SMOOTH), st.integers(0, 2**32), st.sampled_from(OPSETS))
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(programs(operations=SMOOTH) | programs(operations=SCANNING), st.integers(0, 2**32), st.sampled_from(OPSETS))
 def test_any_program_in_any_opset(program: Program, seed: int, opset: int) -> None:
     inputs = arrays_for(program, np.random.default_rng(seed), broadcast=0.3)
     if inputs is None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onnxfuse.custom_ops.types import from_numpy, is_float, is_narrow, to_numpy, to_onnx
 from onnxfuse.errors import OnnxfuseError
@@ -142,9 +142,9 @@ class Emitter:
         """x[..., indices, ...] along the axis."""
         return self.node("Gather", [x, indices], axis=axis)
 
-    def reshape(self, x: str, shape: str) -> str:
-        """x in another shape, a vector of int64."""
-        return self.node("Reshape", [x, shape])
+    def reshape(self, x: str, shape: str, zeros: bool = False) -> str:
+        """x in another shape, a vector of int64. `zeros`: a 0 in it is an extent, where the opset can say that."""
+        return self.node("Reshape", [x, shape], **({"allowzero": 1} if zeros and self.opset >= 14 else {}))
 
     def flat(self, x: str) -> str:
         """x as a vector."""
@@ -173,6 +173,26 @@ class Emitter:
         """x broadcast with a shape, a vector of int64."""
         self.require("Expand", 8)
         return self.node("Expand", [x, shape])
+
+    def body_prefix(self) -> str:
+        """What the names in the body of the next `scan` start with, so that they are its own."""
+        return f"{self._prefix}{len(self.nodes)}_"
+
+    def scan(self, body: GraphProto, first: str, x: str, axis: int, reverse: bool) -> str:
+        """The operator Scan: the second results of the body, put together along the axis.
+
+        The body takes its own first result of the step before (at first the value `first`) and a slice of x.
+        """
+        self.require("Scan along any axis", 9)
+        direction = [int(reverse)]
+        along: dict[str, Any] = {} if axis == 0 else {"scan_input_axes": [axis], "scan_output_axes": [axis]}
+        if reverse:
+            along |= {"scan_input_directions": direction, "scan_output_directions": direction}
+        name = self.node("Scan", [first, x], body=body, num_scan_inputs=1, **along)
+        node = next(node for node in reversed(self.nodes) if node.output[0] == name)
+        if len(node.output) == 1:
+            node.output.append(f"{name}_all")
+        return str(node.output[1])
 
     def finish(self, results: Sequence[str], outputs: Sequence[str], inputs: Sequence[str]) -> list[NodeProto]:
         """All nodes, with results[i] named outputs[i]."""

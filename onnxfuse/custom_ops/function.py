@@ -13,6 +13,7 @@ from onnxfuse.custom_ops.layout import Source, Space, Value
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import Apply, Const, Input, Kernel, Program
 from onnxfuse.custom_ops.reads import read
+from onnxfuse.custom_ops.scans import argument, scan
 from onnxfuse.custom_ops.spell import compute_type, spell
 from onnxfuse.custom_ops.stores import Part, store
 from onnxfuse.custom_ops.types import to_numpy
@@ -87,10 +88,9 @@ def _apply(space: Space, apply: Apply, operands: Sequence[Value]) -> Value:
     if apply.op == "cast":
         (x,) = operands
         return Value(space.emitter.cast(x.name, x.type, apply.type), apply.type, x.rank, x.sources)
-    if PRIMITIVES[apply.op].kind in ("argument", "scan"):
-        raise NoFunctionError(f"{apply.op} cannot be said in standard operators")
-    if PRIMITIVES[apply.op].reduces:
-        return _reduce(space, apply, operands[0])
+    collective = {"reduction": _reduce, "argument": argument, "scan": scan}.get(PRIMITIVES[apply.op].kind)
+    if collective:
+        return collective(space, apply, operands[0])
     sources: dict[int, frozenset[Source]] = {}
     for operand in operands:
         for k, own in operand.sources.items():

@@ -37,7 +37,10 @@ _EXACT = (
     "where",
 )
 # Right modulo 2^64, so that int64 can stand in for uint64.
-_MODULAR = ("add", "sub", "mul", "equal", "where", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not")
+_MODULAR = (
+    *("add", "sub", "mul", "equal", "where", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
+    *("scan_sum", "scan_prod"),
+)
 
 
 def compute_type(primitive: Primitive, type_: str, opset: int) -> str | None:
