@@ -57,6 +57,8 @@ class RandomGraph(Reductions):
             (6, self.binary),
             (3, self.reduction),
             (3, self.movement),
+            (0.8, self.scan),
+            (0.5, self.argument),
             (1, self.softmax),
             (1, self.spelled_softmax),
             (1.5, self.spelled_norm),

@@ -50,6 +50,30 @@ class Reductions(Arithmetic, Movement):
             op, x, axes, int(self.rng.random() < 0.6), bound, x.exact and op in ("ReduceMax", "ReduceMin")
         )
 
+    def scan(self) -> Var | None:
+        """A CumSum, exclusive or from behind now and then."""
+        x = self.pick(lambda v: v.floating and len(v.shape) > 0 and v.bound <= LARGE)
+        if x is None or self.opset < (14 if x.type == TensorProto.FLOAT16 else 11):
+            return None
+        axis = int(self.rng.integers(-len(x.shape), len(x.shape)))
+        form = np.full([(), (1,)][int(self.rng.integers(2))], axis, [np.int32, np.int64][int(self.rng.integers(2))])
+        flags = {flag: 1 for flag in ("exclusive", "reverse") if self.rng.random() < 0.3}
+        return self.add("CumSum", [x, self.constant(form)], x.shape, x.bound * max(x.shape[axis], 1), **flags)
+
+    def argument(self) -> Var | None:
+        """The index of an extreme element, of values that no rounding touched, as a float."""
+        x = self.pick(lambda v: v.floating and v.exact and len(v.shape) > 0 and 0 not in v.shape)
+        if x is None:
+            return None
+        axis, keepdims = int(self.rng.integers(len(x.shape))), int(self.rng.random() < 0.6)
+        shape = [1 if k == axis else d for k, d in enumerate(x.shape) if keepdims or k != axis]
+        flags = {"select_last_index": 1} if self.opset >= 12 and self.rng.random() < 0.3 else {}
+        op, signed = str(self.rng.choice(["ArgMax", "ArgMin"])), axis if self.opset < 11 else axis - len(x.shape)
+        index = self.add(
+            op, [x], shape, x.shape[axis], TensorProto.INT64, True, axis=signed, keepdims=keepdims, **flags
+        )
+        return self.add("Cast", [index], shape, x.shape[axis], x.type, True, to=x.type)
+
     def softmax(self) -> Var | None:
         x = self.pick(lambda v: v.floating and len(v.shape) > 0 and 0 not in v.shape and v.bound <= 1000)
         if x is None:

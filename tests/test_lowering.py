@@ -43,7 +43,8 @@ ATTRIBUTES: dict[str, list[dict[str, object]]] = {
 }
 REQUIRED = {"BitShift"}  # has no default
 VARIADIC = {"Min", "Max", "Sum", "Mean"}
-APART = {"Clip", "Cast", "CastLike"} | FREE | COPIES  # below, and in test_layout.py
+# Below, and in test_layout.py and test_scan_fusion.py.
+APART = {"Clip", "Cast", "CastLike", "CumSum", "CumProd", "ArgMax", "ArgMin"} | FREE | COPIES
 # What ONNX Runtime makes of NaN and infinities here depends on the type and on the axes.
 UNLIKE = {"LogSoftmax", "ReduceMax", "ReduceMin", "ReduceLogSumExp"}
 NORMALIZING = {"Softmax", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "BatchNormalization"}

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.rewrites.fragment import Value
+from onnxfuse.rewrites.lowering.normalizations import NORMALIZATIONS
+from onnxfuse.rewrites.lowering.scans import SCANS
 
-__all__ = ["MAX_NODES", "MAX_TENSORS", "REPEATED_WORK", "step_cost"]
+__all__ = ["MAX_NODES", "MAX_TENSORS", "REPEATED_WORK", "SCAN_TARGETS", "step_cost", "weight"]
 
 # Work of a region that a broadcast to a larger shape may repeat for each element there.
 REPEATED_WORK = 32
@@ -18,6 +20,16 @@ REPEATED_WORK = 32
 MAX_NODES = 800
 # Inputs, and outputs, of a fused node (the program language allows 64 of each).
 MAX_TENSORS = 48
+# The targets whose engine runs scans and arguments.
+SCAN_TARGETS = frozenset(("cpu",))
+# Operators that are worth a fused node on their own: a normalization is a region of several operators already, and
+# ONNX Runtime's running sums on the GPU take a thousand times as long as a copy.
+_SLOW = {"cuda": frozenset(SCANS), "cpu": frozenset[str]()}
+
+
+def weight(op_type: str, target: str) -> int:
+    """For how many operators one counts where a least number of them makes a fused node."""
+    return 2 if op_type in NORMALIZATIONS or op_type in _SLOW[target] else 1
 
 
 def step_cost(step: Value) -> int:

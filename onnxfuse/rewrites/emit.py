@@ -148,7 +148,7 @@ class _Emission:
                 continue
             numbers = tuple(self.operand(base, entries) for base, entries in operands)
             same = v in self.layout.passed or self.is_rounded(v, numbers)
-            self.value_numbers[v] = numbers[0] if same else self.put(Apply(v.op, v.type, numbers))
+            self.value_numbers[v] = numbers[0] if same else self.put(Apply(v.op, v.type, numbers, v.flags))
             stack.pop()
         return self.value_numbers[value]
 

@@ -38,7 +38,8 @@ class Value:
 
     `op` is "tensor" (a read of the ONNX tensor `tensor`), "const" (`const`, every dimension 1), "view" (the
     operand's elements rearranged by `view`), "cast", or a primitive. `type` is a
-    value type of the program language, `storage` the element type of a tensor. Reductions have `axes` and `keepdims`.
+    value type of the program language, `storage` the element type of a tensor. Reductions have `axes` and `keepdims`,
+    scans one of `axes`; scans and arguments have `flags`.
     """
 
     op: str
@@ -51,11 +52,17 @@ class Value:
     view: View = NO_VIEW
     axes: tuple[int, ...] = ()
     keepdims: bool = True
+    flags: tuple[str, ...] = ()
 
     @property
     def reduces(self) -> bool:
-        """Whether this is a reduction."""
+        """Whether this is a reduction (an argument is one)."""
         return self.op in PRIMITIVES and PRIMITIVES[self.op].reduces
+
+    @property
+    def scans(self) -> bool:
+        """Whether this is a scan."""
+        return self.op in PRIMITIVES and PRIMITIVES[self.op].scans
 
 
 @dataclass
@@ -118,17 +125,30 @@ class Builder:
             value = self(f"round_{storage}", value)
         return value
 
-    def reduce(self, op: str, value: Value, axes: Sequence[int], keepdims: bool = True) -> Value:
-        """A reduction (`op` without its "reduce_") over `axes` of `value`."""
+    def reduce(
+        self, op: str, value: Value, axes: Sequence[int], keepdims: bool = True, flags: tuple[str, ...] = ()
+    ) -> Value:
+        """A reduction or an argument (`op` without its "reduce_") over `axes` of `value`."""
+        name = f"reduce_{op}"
+        normal = self._axes(name, value, axes)
+        shape = tuple(1 if k in normal else d for k, d in enumerate(value.shape) if keepdims or k not in normal)
+        type_ = PRIMITIVES[name].result_type(value.type)
+        return self._add(Value(name, type_, shape, (value,), axes=normal, keepdims=keepdims, flags=flags))
+
+    def scan(self, op: str, value: Value, axis: int, flags: tuple[str, ...] = ()) -> Value:
+        """A scan (`op` without its "scan_") along an axis of `value`."""
+        axes = self._axes(f"scan_{op}", value, [axis])
+        return self._add(Value(f"scan_{op}", value.type, value.shape, (value,), axes=axes, flags=flags))
+
+    def _axes(self, name: str, value: Value, axes: Sequence[int]) -> tuple[int, ...]:
+        """The axes without signs, in order."""
         rank = len(value.shape)
         normal = tuple(sorted({a + rank if a < 0 else a for a in axes}))
         if not normal or normal[0] < 0 or normal[-1] >= rank:
             raise RefusalError("its axes do not fit its input")
-        name = f"reduce_{op}"
         if value.type not in PRIMITIVES[name].types:
             raise RefusalError(f"{name} is not defined for elements of type {value.type}")
-        shape = tuple(1 if k in normal else d for k, d in enumerate(value.shape) if keepdims or k not in normal)
-        return self._add(Value(name, value.type, shape, (value,), axes=normal, keepdims=keepdims))
+        return normal
 
     def view(self, value: Value, entries: Sequence[int | None]) -> Value:
         """The same elements with dimensions of extent 1 added (None) or left out, or in another order."""

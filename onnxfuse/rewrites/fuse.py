@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from onnxfuse.custom_ops import REWRITES
+from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import Program
 from onnxfuse.custom_ops.types import from_numpy
 from onnxfuse.outline import node_label, source_node
 from onnxfuse.report import Fusion, Refusal
+from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.classify import classify
 from onnxfuse.rewrites.convolutions import stays_blocked
 from onnxfuse.rewrites.emit import Emitted, emit
@@ -20,7 +22,6 @@ from onnxfuse.rewrites.layout import Layout
 from onnxfuse.rewrites.leave import cannot_run, left_to_runtime, without_function, without_kernel
 from onnxfuse.rewrites.lowering import LOWERINGS, RUNNABLE_OPSET, lower
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
-from onnxfuse.rewrites.lowering.normalizations import NORMALIZATIONS
 from onnxfuse.rewrites.regions import Region, grow_regions
 from onnxfuse.rewrites.savings import accuracy_notes, bytes_saved, described
 from onnxfuse.rewrites.scatter import scattered
@@ -89,7 +90,6 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
         found.refusals.append(Refusal(node_label(view.protos[i]), view.protos[i].op_type, reason, view.name))
 
     left = left_to_runtime(view, choice.target, alone=choice.min_nodes == 1)
-    reductions_allowed = bool(choice.rewrites & {"layer_norm", "rms_norm", "softmax", "reduction"})
     dead = view.dead()
     fragments: dict[int, Fragment] = {}
     for i, proto in enumerate(view.protos):
@@ -104,8 +104,7 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
             continue
         try:
             fragment = lower(view.operator(i))
-            if not reductions_allowed and any(s.reduces for s in fragment.steps):
-                raise RefusalError("reductions are switched off (skip, only)")
+            _check_allowed(fragment, choice)
             fragments[i] = fragment
             for name, array in fragment.constants.items():
                 view.new_constants[name] = array
@@ -147,6 +146,18 @@ def _attach_gone(view: GraphView, fused: list[FusedNode], taken: set[int]) -> se
             node.launches_saved += sum(view.protos[i].op_type not in FREE for i in more)
             node.bytes_saved = bytes_saved(view, node.nodes, node.inputs, node.outputs)
     return {i for node in fused for i in node.nodes} & taken
+
+
+def _check_allowed(fragment: Fragment, choice: Choice) -> None:
+    """Refuses what can be in none of the rewrites asked for, or has no kernel on the target."""
+    scans = any(s.scans for s in fragment.steps)
+    if scans and "scan" not in choice.rewrites:
+        raise RefusalError("scans are switched off (skip, only)")
+    if any(s.reduces for s in fragment.steps) and choice.rewrites <= {"elementwise"}:
+        raise RefusalError("reductions are switched off (skip, only)")
+    indices = any(PRIMITIVES[s.op].kind == "argument" for s in fragment.steps if s.op in PRIMITIVES)
+    if (scans or indices) and choice.target not in cost.SCAN_TARGETS:
+        raise RefusalError(f"there is no kernel for it on the target {choice.target}")
 
 
 def _fuse_regions(
@@ -194,8 +205,7 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     inlined = _inlined(fragments, nodes)
     everything = sorted((*inlined, *nodes))
     work = [i for i in everything if view.protos[i].op_type not in FREE]
-    # A normalization operator is worth a fused node on its own: it is a region of several operators already.
-    weight = sum(2 if view.protos[i].op_type in NORMALIZATIONS else 1 for i in work)
+    weight = sum(cost.weight(view.protos[i].op_type, choice.target) for i in work)
     computing = [i for i in work if view.protos[i].op_type not in COPIES]
     if not computing:
         raise RefusalError("it only rearranges elements, and no neighbour that computes can join it")

@@ -11,7 +11,8 @@ Rules
    with the same extent, else a new one.
 2. A new dimension repeats what was laid out before it, for each of its indices: only cheap work, and no reduction, may
    be repeated.
-3. A reduction's axes must be a contiguous block of the space, the same block for all reductions of the region.
+3. A reduction's axes must be a contiguous block of the space, the same block for all reductions of the region; so must
+   the axis of a scan, in the order in which it runs over them. No reduction and no scan takes what depends on a scan.
 4. A reshape that splits a dimension splits it for the whole region.
 5. A slice is read through where its source lies outside of the region.
 """
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.dims import Dim, Shape
 from onnxfuse.rewrites.fragment import Fragment, RefusalError, Value
@@ -37,7 +39,7 @@ class Layout:
     `entries` has the values that steps compute, `depends` the dimensions on which they depend (fewer than those along
     which they lie, after an expansion), `shown` what of their extents the tensors behind them show, `reads` how each
     operand that lies outside is read, by (step, operand number); `produced` the value of each tensor that the region
-    computes, `passed` the reductions over extents of 1.
+    computes, `passed` the reductions over extents of 1, `scanned` the scans and what depends on them.
     """
 
     space: Space
@@ -47,6 +49,7 @@ class Layout:
     reads: dict[tuple[Value, int], tuple[Place, ...]] = field(default_factory=dict)
     produced: dict[str, Value] = field(default_factory=dict)
     passed: set[Value] = field(default_factory=set)
+    scanned: set[Value] = field(default_factory=set)
     work: int = 0  # cost of all steps, each counted once
 
     def add(self, fragment: Fragment) -> None:
@@ -63,6 +66,7 @@ class Layout:
         self.shown.update(pending.shown)
         self.reads.update(pending.reads)
         self.passed.update(pending.passed)
+        self.scanned.update(pending.scanned)
         self.produced.update(fragment.outputs)
 
     def behind(self, value: Value) -> Value:
@@ -105,6 +109,7 @@ class _Pending:
         self.shown: dict[Value, Shown] = {}
         self.reads: dict[tuple[Value, int], tuple[Place, ...]] = {}
         self.passed: set[Value] = set()
+        self.scanned: set[Value] = set()
 
     def laid_out(self, value: Value) -> Entries | None:
         if value.op == "tensor" and value.tensor in self.base.produced:
@@ -135,11 +140,21 @@ class _Pending:
         operands = [self.laid_out(o) for o in step.operands]
         # Laying out one operand may have split dimensions of another.
         operands = [None if e is None else tuple(map(self.space.current, e)) for e in operands]
-        self.entries[step] = self.reduction(step, operands[0]) if step.reduces else self.elementwise(step, operands)
+        collective = step.reduces or step.scans
+        self.entries[step] = self.collective(step, operands[0]) if collective else self.elementwise(step, operands)
         depends = {d for k in range(len(operands)) for d in self.dependence(step, k)}
-        self.depends[step] = tuple(depends - self.space.reduced if step.reduces else depends)
+        if collective and step not in self.passed:
+            depends = depends - self.space.reduced if step.reduces else depends | self.space.reduced
+        self.depends[step] = tuple(depends)
+        if (step.scans and step not in self.passed) or any(self.after_scan(o) for o in step.operands):
+            self.scanned.add(step)
         self.shown[step] = self.show(step)
         self.work += cost.step_cost(step)
+
+    def after_scan(self, value: Value) -> bool:
+        """Whether a value is a scan or depends on one."""
+        base = self.base.behind(value)
+        return base in self.scanned or base in self.base.scanned
 
     def dependence(self, step: Value, k: int) -> tuple[int, ...]:
         """The dimensions on which operand `k` of a step depends."""
@@ -175,9 +190,9 @@ class _Pending:
             if d in wholly or extent in parts or self.space.symbols.parts(extent) <= parts:
                 wholly.add(d)
                 del partly[d]
-        if step.reduces:
-            if partly.keys() & self.space.reduced:
-                raise RefusalError("what it reduces may be broadcast along its axes")
+        if (step.reduces or step.scans) and partly.keys() & self.space.reduced:
+            raise RefusalError("what it reduces may be broadcast along its axes")
+        if step.reduces and step not in self.passed:
             wholly -= self.space.reduced
         return Shown(frozenset(wholly), partly)
 
@@ -226,32 +241,44 @@ class _Pending:
                 raise different
         self.space.replace(one, others)
 
-    def reduction(self, step: Value, entries: Entries | None) -> Entries:
+    def collective(self, step: Value, entries: Entries | None) -> Entries:
+        """The entries of a reduction or a scan, given those of its operand."""
         operand, space = step.operands[0], self.space
         if entries is None:
             axes = [k for k in step.axes if operand.shape[k] != 1] or [step.axes[0]]
             fixed: list[tuple[int, ...] | None] = [None] * len(operand.shape)
             if space.reduced:
-                block = [d for d in space.order if d in space.reduced]
-                if [operand.shape[k] for k in axes] != [space.extents[d] for d in block]:
+                block = tuple(d for d in space.order if d in space.reduced)
+                parts = [block] if len(axes) == 1 else [(d,) for d in block]
+                if [operand.shape[k] for k in axes] != [space.extent(dims) for dims in parts]:
                     raise RefusalError("it reduces other axes than the rest of the region")
-                for k, d in zip(axes, block, strict=True):
-                    fixed[k] = (d,)
+                for k, along in zip(axes, parts, strict=True):
+                    fixed[k] = along
             entries = self.fill(operand.shape, fixed, axes)
             self.read(step, 0, operand, entries)
             entries = tuple(map(space.current, entries))  # reading through a reshape may have split some
-        block_set = frozenset(d for k in step.axes for d in entries[k])
+        dims = [d for k in step.axes for d in entries[k]]
+        block_set = frozenset(dims)
+        ordered = step.scans or PRIMITIVES[step.op].kind == "argument"  # where the order of the points matters
         if not block_set:
+            if PRIMITIVES[step.op].kind == "argument" or "exclusive" in step.flags:
+                raise RefusalError("its axis has extent 1")
             self.passed.add(step)  # every axis has extent 1: the result is the operand
+        elif self.after_scan(operand):
+            raise RefusalError("what it reduces or scans is computed from a scan, which must end first")
         elif space.reduced and block_set != space.reduced:
             raise RefusalError("it reduces other axes than the rest of the region")
         else:
             positions = sorted(space.order.index(d) for d in block_set)
             if positions != list(range(positions[0], positions[0] + len(positions))):
                 raise RefusalError("the axes that it reduces are not next to each other")
+            if ordered and [space.order.index(d) for d in dims] != positions:
+                raise RefusalError("the order of its axis is not that of the region")
             if not block_set & set(self.dependence(step, 0)):
                 raise RefusalError("what it reduces is the same along its axes")
             space.reduced = block_set
+        if step.scans:
+            return entries
         return tuple(() if k in step.axes else e for k, e in enumerate(entries) if step.keepdims or k not in step.axes)
 
     def read(self, step: Value, k: int, operand: Value, result: Entries) -> None:

@@ -132,6 +132,15 @@ def _resize(at: Site) -> Shapes:
     return [tuple(sizes)] if sizes is not None and len(sizes) == len(shape) else None
 
 
+def _argument(at: Site) -> Shapes:
+    shape = at.inputs[0].shape
+    if shape is None:
+        return None
+    axis = int(str(at.attribute("axis", 0))) % max(len(shape), 1)
+    kept = bool(at.attribute("keepdims", 1))
+    return [tuple(1 if k == axis else d for k, d in enumerate(shape) if kept or k != axis)]
+
+
 def _layer_norm(at: Site) -> Shapes:
     shape = at.inputs[0].shape
     if shape is None:
@@ -151,7 +160,7 @@ Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor Log Neg Not Rec
 Softplus Softsign Sqrt Tan Tanh Elu Selu Celu HardSigmoid HardSwish LeakyRelu ThresholdedRelu Shrink Gelu Mish Swish
 PRelu Clip Cast CastLike Identity IsInf IsNaN BitwiseNot Softmax LogSoftmax Hardmax LpNormalization
 MeanVarianceNormalization InstanceNormalization GroupNormalization RMSNormalization BatchNormalization Dropout CumSum
-LRN QuantizeLinear DequantizeLinear
+CumProd LRN QuantizeLinear DequantizeLinear
 """
 _REDUCTIONS = """
 ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare
@@ -162,6 +171,7 @@ RULES: dict[str, Callable[[Site], Shapes]] = {
     **dict.fromkeys(_REDUCTIONS.split(), _reduce),
     **dict.fromkeys(("Conv", "MaxPool", "AveragePool"), _window),
     **MOVEMENT,
+    **dict.fromkeys(("ArgMax", "ArgMin"), _argument),
     "LayerNormalization": _layer_norm,
     "MatMul": _matmul,
     "Gemm": _gemm,

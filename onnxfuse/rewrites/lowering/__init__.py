@@ -10,6 +10,7 @@ from onnxfuse.rewrites.lowering import (
     elementwise,
     normalizations,
     reductions,
+    scans,
     softmax,
 )
 from onnxfuse.rewrites.lowering.operator import LOWERINGS, Operator
@@ -21,7 +22,7 @@ NEWEST_OPSET = 28
 # The last opset that ONNX Runtime 1.31 and 1.32 load: local functions are written in it at the newest.
 RUNNABLE_OPSET = 26
 # Importing these modules fills LOWERINGS.
-_MODULES = (activations, contrib, data_movement, elementwise, normalizations, reductions, softmax)
+_MODULES = (activations, contrib, data_movement, elementwise, normalizations, reductions, scans, softmax)
 
 
 def lower(operator: Operator) -> Fragment:

@@ -1,0 +1,34 @@
+"""Running sums and products, and the index of the greatest or smallest element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnxfuse.rewrites.fragment import RefusalError, Value
+from onnxfuse.rewrites.lowering.operator import Operator, lowering
+
+__all__ = ["SCANS"]
+
+SCANS = {"CumSum": "sum", "CumProd": "prod"}
+
+
+@lowering(*SCANS)
+def _scan(op: Operator) -> Sequence[Value]:
+    x = op.value(0)
+    if x.op == "const" or not x.shape:
+        raise RefusalError("its input is a scalar or constant")
+    axis = op.constant(1, "its axis")
+    if axis.size != 1:
+        raise RefusalError("its axis is not one number")
+    flags = tuple(flag for flag in ("exclusive", "reverse") if op.attribute(flag, 0))
+    return [op.build.scan(SCANS[op.op_type], x, int(axis.reshape(-1)[0]), flags)]
+
+
+@lowering("ArgMax", "ArgMin")
+def _argument(op: Operator) -> Sequence[Value]:
+    x = op.value(0)
+    if x.op == "const" or not x.shape:
+        raise RefusalError("its input is a scalar or constant")
+    flags = ("last",) if op.opset >= 12 and op.attribute("select_last_index", 0) else ()
+    axes, keepdims = [int(op.attribute("axis", 0))], bool(op.attribute("keepdims", 1))
+    return [op.build.reduce(op.op_type.lower(), x, axes, keepdims, flags)]
