@@ -7,6 +7,7 @@ from onnxfuse.kernels import Compiled, compile_kernels
 from onnxfuse.optimizer import REWRITES, Result, optimize
 from onnxfuse.report import Fusion, Refusal, Report
 from onnxfuse.restore import restore
+from onnxfuse.tuning import Tune, Tuning
 from onnxfuse.validate import validate
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "Refusal",
     "Report",
     "Result",
+    "Tune",
+    "Tuning",
     "bench",
     "compile_kernels",
     "library_path",

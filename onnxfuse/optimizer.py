@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 import onnx_graphsurgeon as gs
@@ -20,7 +21,7 @@ from onnxfuse.external_data import external_tensors, with_small_values
 from onnxfuse.files import load_model, save_model
 from onnxfuse.opsets import declare_runnable
 from onnxfuse.outline import body_path, same_order, source_nodes
-from onnxfuse.report import Refusal, Report
+from onnxfuse.report import Fusion, Refusal, Report
 from onnxfuse.rewrites.constants import Constants, find_constants
 from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.functions import inline_fusible
@@ -29,6 +30,9 @@ from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 from onnxfuse.rewrites.matmul_transposes import expose_swaps
 from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
+
+if TYPE_CHECKING:
+    from onnxfuse.tuning import Tune, Tuning
 
 __all__ = ["REWRITES", "TARGETS", "Result", "optimize"]
 
@@ -44,12 +48,14 @@ _PASSES = 8
 class Result:
     """An optimized model and the report of what was done.
 
-    `model` keeps references to external data as they were, relative to the folder of the source model.
+    `model` keeps references to external data as they were, relative to the folder of the source model. `tuning` is
+    what was measured, where that was asked for.
     """
 
     model: onnx.ModelProto
     report: Report
     source_dir: Path | None = None
+    tuning: Tuning | None = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model with its external data, whole or not at all. Raises ModelError saying what is in the way."""
@@ -72,6 +78,8 @@ def optimize(
     skip: Iterable[str] = (),
     only: Iterable[str] = (),
     fallback: bool = True,
+    drop: Iterable[str] | Mapping[str, str] = (),
+    tune: Tune | None = None,
 ) -> Result:
     """Fuses the memory-bound parts of a model into nodes of the domain `onnxfuse`.
 
@@ -82,6 +90,10 @@ def optimize(
         skip: names of REWRITES not to make.
         only: names of REWRITES to make, and no others.
         fallback: with each fused node, embed a local function that computes the same in standard operators.
+        drop: regions not to fuse, each by the first tensor that its fused node writes (`Fusion.outputs[0]`); as a
+            mapping, with reasons for the report. What a tuning dropped makes the same model anywhere.
+        tune: measure on this machine which fusions pay, and drop those that do not; the result's `tuning` has the
+            figures. Needs ONNX Runtime.
 
     Returns:
         The optimized model and the report. A model in which nothing can be fused comes back as it was, sorted.
@@ -91,7 +103,35 @@ def optimize(
         ProgramError: a fused node that the model already holds has a program that is not valid.
         OnnxfuseError: an argument is wrong.
     """
-    choice = _choice(target, min_nodes, skip, only)
+    choice = _choice(target, min_nodes, skip, only, drop)
+    if tune is not None:
+        return _tuned(model, choice, fallback, tune)
+    result = _optimized(model, choice, fallback)
+    if unknown := sorted(set(choice.dropped) - choice.met):
+        raise OnnxfuseError(f"drop names {unknown[0]!r}, which no fused node writes first")
+    return result
+
+
+def _tuned(
+    model: str | os.PathLike[str] | onnx.ModelProto | gs.Graph, choice: Choice, fallback: bool, tune: Tune
+) -> Result:
+    from onnxfuse.tuning import tuned
+
+    proto, _ = _read(model)
+    original = proto if isinstance(model, gs.Graph) else model
+
+    def make(dropped: Mapping[str, str]) -> tuple[onnx.ModelProto, list[Fusion]]:
+        result = _optimized(original, replace(choice, dropped={**choice.dropped, **dropped}), fallback=False)
+        return result.with_weights(), result.report.fusions
+
+    tuning, dropped = tuned(original, proto, choice.target, make, tune)
+    result = _optimized(original, replace(choice, dropped={**choice.dropped, **dropped}), fallback)
+    result.tuning = tuning
+    return result
+
+
+def _optimized(model: str | os.PathLike[str] | onnx.ModelProto | gs.Graph, choice: Choice, fallback: bool) -> Result:
+    target = choice.target
     proto, source_dir = _read(model)
     opset = _opset(proto)
     proto = inline_fusible(proto, choice.min_nodes)
@@ -145,13 +185,20 @@ def _undone(report: Report, original: onnx.ModelProto, reason: str) -> onnx.Mode
     return original
 
 
-def _choice(target: str, min_nodes: int, skip: Iterable[str], only: Iterable[str]) -> Choice:
+def _choice(
+    target: str,
+    min_nodes: int,
+    skip: Iterable[str],
+    only: Iterable[str],
+    drop: Iterable[str] | Mapping[str, str],
+) -> Choice:
     if target not in TARGETS:
         raise OnnxfuseError(f"target is {target!r}; it must be one of {', '.join(TARGETS)}")
     if not isinstance(min_nodes, int) or min_nodes < 1:
         raise OnnxfuseError(f"min_nodes is {min_nodes!r}; it must be a whole number of 1 or more")
     skipped, wanted = _names(skip, "skip"), _names(only, "only")
-    return Choice(target, min_nodes, frozenset(wanted or REWRITES) - frozenset(skipped))
+    dropped = dict(drop) if isinstance(drop, Mapping) else dict.fromkeys(drop, "it is switched off (drop)")
+    return Choice(target, min_nodes, frozenset(wanted or REWRITES) - frozenset(skipped), dropped)
 
 
 def _names(names: Iterable[str], what: str) -> tuple[str, ...]:

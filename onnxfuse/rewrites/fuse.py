@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onnxfuse.custom_ops import REWRITES
@@ -33,11 +33,16 @@ __all__ = ["Choice", "FusedNode", "fuse_graph"]
 
 @dataclass(frozen=True)
 class Choice:
-    """What the user asked for: the target, the least number of operators in a fused node, the rewrites allowed."""
+    """What the user asked for: the target, the least number of operators in a fused node, the rewrites allowed.
+
+    `dropped` has regions not to fuse, by the first tensor that each writes, with the reason; those met are in `met`.
+    """
 
     target: str
     min_nodes: int
     rewrites: frozenset[str]
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    met: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -230,6 +235,9 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     rewrite = classify(emitted.program.kernels[0])
     if rewrite not in choice.rewrites:
         raise RefusalError(f"the rewrite {rewrite} is switched off (skip, only)")
+    if outputs[0] in choice.dropped:
+        choice.met.add(outputs[0])
+        raise RefusalError(choice.dropped[outputs[0]])
     return FusedNode(
         op_type=REWRITES[rewrite],
         program=emitted.program,

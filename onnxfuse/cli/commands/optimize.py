@@ -9,7 +9,9 @@ import typer
 
 from onnxfuse.cli.console import line
 from onnxfuse.cli.errors import reports_errors
-from onnxfuse.cli.options import Debug, Target, Verbose, check_output
+from onnxfuse.cli.options import Debug, Target, Verbose, check_output, parse_dims
+from onnxfuse.cli.progress import progress
+from onnxfuse.errors import OnnxfuseError
 
 __all__ = ["optimize"]
 
@@ -32,6 +34,26 @@ def optimize(
         bool, typer.Option("--no-fallback", help="Leave out the local functions that run without the library.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be fused; write nothing.")] = False,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TENSOR", help="Leave out the fusion that writes this tensor first (repeatable)."),
+    ] = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Measure on this machine which fusions pay, and drop those that do not.")
+    ] = False,
+    tune_seconds: Annotated[float, typer.Option(min=0.1, help="For how long to measure.")] = 60.0,
+    dim: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=N[,M]",
+            help="Measure with this extent of a free dimension, by name or as INPUT.AXIS (repeatable); 2 where not "
+            "set.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Measure with an .npz of inputs by name; others are made up.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Measure with this number of threads.")] = None,
     report: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write a page (HTML) that shows what was done.", show_default=False),
@@ -49,27 +71,37 @@ def optimize(
       onnxfuse optimize model.onnx fused.onnx
       onnxfuse optimize model.onnx fused.onnx --target cpu --skip softmax
       onnxfuse optimize model.onnx fused.onnx --report fused.html
+      onnxfuse optimize model.onnx fused.onnx --tune --dim batch=1,8 --tune-seconds 120
       onnxfuse optimize model.onnx --dry-run --verbose
     """
     import onnxfuse
     from onnxfuse.cli.show import show_report
+    from onnxfuse.cli.tuning import show_tuning
 
     if not dry_run:
         check_output(output)
     if report is not None:
         check_output(report)
-    result = onnxfuse.optimize(
-        model,
-        target=target.value,
-        min_nodes=min_nodes,
-        skip=tuple(skip or ()),
-        only=tuple(only or ()),
-        fallback=not no_fallback,
-    )
+    if not tune and (dim or inputs or threads):
+        raise OnnxfuseError("--dim, --inputs and --threads say what --tune measures with: give that as well")
+    with progress() as tell:
+        plan = onnxfuse.Tune(parse_dims(dim or []), inputs, threads, tune_seconds, progress=tell) if tune else None
+        result = onnxfuse.optimize(
+            model,
+            target=target.value,
+            min_nodes=min_nodes,
+            skip=tuple(skip or ()),
+            only=tuple(only or ()),
+            fallback=not no_fallback,
+            drop=tuple(drop or ()),
+            tune=plan,
+        )
     if output is not None and not dry_run:
         result.save(output)
     if report is not None:
         result.report.save_html(report)
     show_report(result.report, verbose)
+    if result.tuning is not None:
+        show_tuning(result.tuning, verbose)
     for written in filter(None, (None if dry_run else output, report)):
         line(f"wrote {written}")
