@@ -9,6 +9,7 @@ from pathlib import Path
 
 import cuda_corpus
 import pytest
+import scan_corpus
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 # Bytes that may go to local memory around the calls of double-precision division.
@@ -58,6 +59,16 @@ def test_schedules(compiler: Path, nvrtc: str, batch: list[cuda_corpus.Case]) ->
     compile_all(compiler, nvrtc, batch, (90,))
 
 
+@pytest.mark.parametrize("batch", batches(scan_corpus.operations(), 60), ids=first_and_last)
+def test_scans_and_arguments(compiler: Path, nvrtc: str, batch: list[cuda_corpus.Case]) -> None:
+    compile_all(compiler, nvrtc, batch, (90,))
+
+
+@pytest.mark.parametrize("batch", batches(scan_corpus.schedules(), 40), ids=first_and_last)
+def test_scan_schedules(compiler: Path, nvrtc: str, batch: list[cuda_corpus.Case]) -> None:
+    compile_all(compiler, nvrtc, batch, (90,))
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_architectures(compiler: Path, nvrtc: str, architecture: int) -> None:
-    compile_all(compiler, nvrtc, list(cuda_corpus.small()), (architecture,))
+    compile_all(compiler, nvrtc, [*cuda_corpus.small(), *scan_corpus.small()], (architecture,))

@@ -10,7 +10,12 @@ BodyWriter::BodyWriter(const Kernel& kernel, const Plan& plan, const Stages& sta
                        const Accesses& accesses)
     : kernel_(kernel), plan_(plan), stages_(stages), schedule_(schedule), accesses_(accesses) {
   fast_ = approximable(kernel);
-  if (stages.passes > 0) first_reduction_ = stages.reductions[0][0];
+  if (stages.passes > 0 && !stages.reductions[0].empty()) first_reduction_ = stages.reductions[0][0];
+  reverse_ = scans() &&
+             std::all_of(stages.scans.begin(), stages.scans.end(), [&](int i) { return kernel.statements[i].reverse; });
+  if (scans() && schedule.launches_apart()) split_ = "split", splits_ = "p.splits";
+  const int64_t tiles = (plan.reduced_points + schedule.step() - 1) / schedule.step();
+  for (int64_t groups = 32; groups < tiles; groups *= 32) ++levels_;
   denominators_.assign(kernel.statements.size(), false);
   scaled_denominators_.assign(kernel.statements.size(), false);
   for (size_t i = 0; i < kernel.statements.size(); ++i) {
@@ -27,51 +32,76 @@ std::string BodyWriter::write(const std::string& name, int first, int last) {
       schedule_.cluster > 1 ? "__cluster_dims__(" + std::to_string(schedule_.cluster) + ", 1, 1) " : "";
   out_.line("extern \"C\" __global__ void " + cluster + "__launch_bounds__(" + bounds + ") " + name +
             "(const Parameters p) {");
-  write_prologue(schedule_.splits > 1);
+  write_prologue(last);
   write_once(0);
   for (int pass = 0; pass < first; ++pass) {
     read_partials(pass);
     write_once(pass + 1);
   }
-  if (schedule_.resident && !elementwise()) {
-    std::vector<int> early;
-    for (size_t i = 0; i < kernel_.statements.size(); ++i) {
-      if (stages_.first_pass[i] >= 0 && statement(i).op == Op::input && accesses_.streams(accesses_.input(i))) {
-        early.push_back(static_cast<int>(i));
-      }
-    }
-    write_loads(early);
-  }
+  if (schedule_.resident) write_early_loads();
   if (schedule_.cluster > 1) out_.line("cluster_arrive();");
-  for (int pass = first; pass <= last; ++pass) {
-    if (pass < stages_.passes) {
-      write_pass(pass);
-      if (schedule_.splits > 1) {
-        write_partials(pass);
-      } else if (joins_moments() && pass == 0) {
-        write_warp_mean();
-      } else if (joins_moments() && pass == 1) {
-        write_moments();
-        write_once(1);
-        write_once(2);
-      } else {
-        for (const int i : stages_.reductions[pass]) write_result(i);
-        write_once(pass + 1);
-      }
-    } else {
+  const bool chunks = scans() && !schedule_.resident;
+  for (int pass = first; pass <= last && !(chunks && pass >= stages_.fresh); ++pass) {
+    if (pass == stages_.passes) {
       if (stages_.stores_points) write_pass(pass);
-      if (plan_.reduces) write_row_stores();
+      continue;
+    }
+    write_pass(pass);
+    if (schedule_.launches_apart()) {
+      write_partials(pass);
+    } else if (joins_moments() && pass == 0) {
+      write_warp_mean();
+    } else if (joins_moments() && pass == 1) {
+      write_moments();
+      write_once(1);
+      write_once(2);
+    } else {
+      for (const int i : stages_.reductions[pass]) write_result(i);
+      write_once(pass + 1);
     }
   }
+  if (chunks && last >= stages_.fresh) write_chunks(last);
+  if (last == stages_.passes && plan_.reduces) write_row_stores();
   out_.line("}");
   return out_.text();
 }
 
-void BodyWriter::write_prologue(bool split) {
+bool BodyWriter::looped(int pass) const {
+  return !schedule_.resident && !elementwise() && !(scans() && pass >= stages_.fresh);
+}
+
+// Which of the blocks that share a row this one is.
+void BodyWriter::write_block_numbers(bool tiles) {
+  if (!tiles) {
+    out_.line("const u32 block = blockIdx.x / p.splits, split = blockIdx.x % p.splits;");
+    return;
+  }
+  out_.line("__shared__ u32 tile_number;");
+  out_.line("if (threadIdx.x == 0) tile_number = atomicAdd(reinterpret_cast<u32*>(p.nodes), 1u);");
+  out_.line("__syncthreads();");
+  out_.line("const u32 block = tile_number / p.tiles, order = tile_number % p.tiles;");
+}
+
+void BodyWriter::write_early_loads() {
+  if (elementwise()) return;
+  std::vector<int> early;
+  for (size_t i = 0; i < kernel_.statements.size(); ++i) {
+    if (stages_.first_pass[i] >= stages_.fresh && stages_.first_pass[i] >= 0 && statement(i).op == Op::input &&
+        accesses_.streams(accesses_.input(i))) {
+      early.push_back(static_cast<int>(i));
+    }
+  }
+  write_loads(early);
+}
+
+void BodyWriter::write_prologue(int last) {
+  const bool split = schedule_.launches_apart();
+  const bool tiles = scans() && schedule_.long_scan == LongScan::look_back && last == stages_.passes;
+  if (scans() && split) write_block_numbers(tiles);
   const std::string index = accesses_.index_type(), reduced = accesses_.reduced_type();
   const std::string group = std::to_string(schedule_.group), threads = std::to_string(schedule_.threads);
   const std::string across = std::to_string(schedule_.across());
-  const std::string block = "static_cast<" + index + ">(blockIdx.x)";
+  const std::string block = "static_cast<" + index + ">(" + (scans() && split ? "block" : "blockIdx.x") + ")";
   if (elementwise()) {
     out_.line("const " + index + " id = (" + block + " * " + threads + " + threadIdx.x) * " + lanes() + ";");
     out_.line("if (id >= p.points) return;");
@@ -102,8 +132,8 @@ void BodyWriter::write_prologue(bool split) {
   if (plan_.reduces) {
     const std::string length = plan_.fixed_reduction ? std::to_string(plan_.reduced_points) : "p.length";
     out_.line("const " + reduced + " length = " + length + ";");
-    if (split) {
-      out_.line("const " + reduced + " begin = static_cast<" + reduced + ">(blockIdx.y * p.piece);");
+    if (split && !tiles) {
+      out_.line("const " + reduced + " begin = static_cast<" + reduced + ">(" + split_ + " * p.piece);");
       out_.line("const " + reduced + " end = length - begin < p.piece ? length : static_cast<" + reduced +
                 ">(begin + p.piece);");
     } else {
@@ -111,6 +141,10 @@ void BodyWriter::write_prologue(bool split) {
       out_.line("const " + reduced + " end = length;");
     }
     if (schedule_.resident) out_.line("constexpr " + reduced + " start = begin;");
+    if (tiles) {
+      out_.line("const " + reduced + " start = static_cast<" + reduced + ">(" +
+                (reverse_ ? "p.tiles - 1 - order" : "order") + ") * " + std::to_string(schedule_.step()) + ";");
+    }
   }
   declare_shared();
   accesses_.write_parallel_coordinates(out_);
@@ -128,8 +162,8 @@ std::vector<int> BodyWriter::loads_of(int pass) const {
   std::vector<int> inputs;
   for (const int i : stages_.needed[pass]) {
     if (statement(i).op != Op::input) continue;
-    const bool early = schedule_.resident && !elementwise() &&
-                       (accesses_.streams(accesses_.input(i)) || stages_.first_pass[i] != pass);
+    const bool early =
+        !looped(pass) && !elementwise() && (accesses_.streams(accesses_.input(i)) || stages_.first_pass[i] != pass);
     if (!early) inputs.push_back(i);
   }
   return inputs;
@@ -153,19 +187,29 @@ std::vector<int> BodyWriter::loads_ahead() const {
 }
 
 bool BodyWriter::guarded() const {
-  const int64_t step = int64_t{schedule_.slots} * schedule_.group * (row() ? schedule_.lanes : 1);
-  return !(schedule_.resident && plan_.fixed_reduction && plan_.reduced_points == step);
+  return !(schedule_.resident && plan_.fixed_reduction && plan_.reduced_points == schedule_.step());
 }
 
 void BodyWriter::open_slot(bool needed_offsets) {
   if (elementwise()) return;
   const std::string group = std::to_string(schedule_.group);
   const int64_t step = int64_t{schedule_.group} * (row() ? schedule_.lanes : 1);
-  out_.unrolled("for (int k = 0; k < " + slots() + "; ++k) {");
-  out_.line("const " + std::string(accesses_.reduced_type()) + " r = start + (k * " + group + " + t)" +
+  std::string place = "k * " + group + " + t";
+  if (scans()) {
+    // Threads, or the warps of a row, have neighbouring points; so a scan's order is that of the threads.
+    const std::string width = std::to_string(std::min(schedule_.group, 32));
+    place = row() ? "t / " + width + " * " + std::to_string(schedule_.slots * std::min(schedule_.group, 32)) +
+                        " + k * " + width + " + t % " + width
+                  : "t * " + slots() + " + k";
+  }
+  const bool backwards = storing_ && reverse_ && !row();
+  out_.unrolled("for (int " + std::string(backwards ? "j" : "k") + " = 0; " + (backwards ? "j" : "k") + " < " +
+                slots() + "; ++" + (backwards ? "j" : "k") + ") {");
+  if (backwards) out_.line("const int k = " + std::to_string(schedule_.slots - 1) + " - j;");
+  out_.line("const " + std::string(accesses_.reduced_type()) + " r = start + (" + place + ")" +
             (row() ? " * " + lanes() : "") + ";");
   if (guarded()) {
-    const int64_t full = schedule_.resident && plan_.fixed_reduction ? plan_.reduced_points / step : 0;
+    const int64_t full = schedule_.resident && plan_.fixed_reduction && !scans() ? plan_.reduced_points / step : 0;
     out_.line("if (" + (full > 0 ? "k < " + std::to_string(full) + " || " : std::string()) + "r < end) {");
   }
   if (needed_offsets) accesses_.write_reduced_coordinates(out_);
@@ -233,12 +277,13 @@ void BodyWriter::write_slot_loads(const std::vector<int>& inputs) {
 
 void BodyWriter::write_pass(int pass) {
   const bool storing = pass == stages_.passes;
+  storing_ = storing;
   if (!storing) declare_accumulators(pass);
-  const bool looped = !schedule_.resident && !elementwise();
+  if (pass == stages_.scan_pass) declare_parts();
+  const bool looped = this->looped(pass);
   if (looped) {
-    const int64_t step = int64_t{schedule_.slots} * schedule_.group * (row() ? schedule_.lanes : 1);
     const std::string type = accesses_.reduced_type();
-    out_.line("for (" + type + " start = begin; start < end; start += " + std::to_string(step) + ") {");
+    out_.line("for (" + type + " start = begin; start < end; start += " + std::to_string(schedule_.step()) + ") {");
   }
   // What every row of a block reads comes from the nearest cache: slot by slot, it takes few registers.
   std::vector<int> loads = loads_of(pass);
@@ -257,6 +302,7 @@ void BodyWriter::write_pass(int pass) {
       }
     }
   }
+  if (storing) declare_runs();
   open_slot(storing);
   if (late) write_slot_loads(loads);
   if (storing) {
@@ -267,6 +313,7 @@ void BodyWriter::write_pass(int pass) {
   }
   write_point_statements(pass);  // opens a loop over lanes
   if (!storing) write_accumulation(pass);
+  if (pass == stages_.scan_pass) write_part_accumulation();
   out_.line("}");
   if (storing) write_point_stores();
   close_slot();
@@ -278,6 +325,7 @@ void BodyWriter::write_pass(int pass) {
   if (!looped && pass == stages_.passes - 1 && stages_.stores_points) write_loads(loads_ahead());
   if (joins_moments() && pass < 2) return;
   for (const int i : stages_.reductions[pass]) write_combination(i);
+  if (pass == stages_.scan_pass) write_scan_combination();
 }
 
 }  // namespace onnxfuse::cuda

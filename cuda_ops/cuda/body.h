@@ -18,6 +18,8 @@ class BodyWriter {
   // Passes first to last; the results of earlier ones are taken from scratch memory, where a pass that is not the
   // storing one leaves its own if it is the last.
   std::string write(const std::string& name, int first, int last);
+  // Between the two passes over the pieces of long scans: from the sums of the pieces to what comes before each.
+  std::string write_prefixes(const std::string& name);
 
  private:
   bool row() const { return schedule_.kind == ScheduleKind::row; }
@@ -28,7 +30,12 @@ class BodyWriter {
   std::string bytes(const PlanAccess& access) const;    // of a vector
   std::string element(const PlanAccess& access) const;  // type of its values in code
 
-  void write_prologue(bool split);
+  bool scans() const { return !stages_.scans.empty(); }
+  bool looped(int pass) const;  // the pass goes over the reduced dimensions in a loop of its own
+
+  void write_prologue(int last);
+  void write_block_numbers(bool tiles);
+  void write_early_loads();
   void write_once(int level);  // values of scope once and lane that are known after `level` passes
   void write_once_input(int i);
   void write_lane_statement(int i);
@@ -67,6 +74,20 @@ class BodyWriter {
   std::string total_type(int reduction) const;
   bool lane_results() const { return !row() && stages_.scope[first_reduction_] == Scope::lane; }
 
+  void declare_parts();
+  void write_part_accumulation();
+  void declare_runs();
+  void write_scan(int i, const std::string& declaration);
+  void write_scan_combination();
+  void write_row_scans();
+  void write_column_scans();
+  void write_look_back();
+  void write_chunks(int last);
+  void declare_totals(int last);
+  void write_sums_of_piece();
+  std::string pieces_of(int scan) const;
+  std::string sum_of_piece(int scan) const;
+
   std::string operand(int i, Scope context) const;
   std::string expression(int i, Scope context) const;
   std::string one_plus(int i, Scope context) const;
@@ -83,7 +104,11 @@ class BodyWriter {
   std::vector<bool> denominators_, scaled_denominators_;  // by statement: something is divided by it for every point
   bool vectors_ = false;  // the values of a point are elements of arrays, one for each lane
   int first_reduction_ = 0;
-  bool cluster_ready_ = false;  // all blocks of the cluster are known to run
+  bool reverse_ = false;                                     // all scans are
+  bool storing_ = false;                                     // the pass that is being written stores
+  int levels_ = 1;                                           // of the sums that a look-back combines
+  std::string split_ = "blockIdx.y", splits_ = "gridDim.y";  // number of the block's piece, and of all pieces of a row
+  bool cluster_ready_ = false;                               // all blocks of the cluster are known to run
 };
 
 }  // namespace onnxfuse::cuda

@@ -8,7 +8,8 @@ namespace onnxfuse::cuda {
 // of a copy's speed). In fp32 it gains a hundredth over 4096, and costs two over 16384, where the elements fill a
 // thread's registers.
 bool BodyWriter::joins_moments() const {
-  return stages_.moments.variance >= 0 && row() && schedule_.resident && schedule_.splits == 1 && schedule_.group > 32;
+  return stages_.moments.variance >= 0 && stages_.scans.empty() && row() && schedule_.resident &&
+         schedule_.splits == 1 && schedule_.group > 32;
 }
 
 std::string BodyWriter::moments_template() const {

@@ -10,10 +10,14 @@ namespace {
 bool is_mean(Op op) { return op == Op::op_reduce_mean; }
 bool is_sum(Op op) { return op == Op::op_reduce_sum || op == Op::op_reduce_mean; }
 
-std::string reducer(Op op) {
-  if (is_sum(op)) return "Sum";
-  if (op == Op::op_reduce_prod) return "Product";
-  return op == Op::op_reduce_max ? "Maximum" : "Minimum";
+std::string reducer(const Statement& s) {
+  if (is_argument(s.op)) {
+    return std::string("Argument<") + (s.op == Op::op_reduce_argmax ? "Greatest" : "Smallest") + ", " +
+           (s.last ? "true" : "false") + ">";
+  }
+  if (is_sum(s.op)) return "Sum";
+  if (s.op == Op::op_reduce_prod) return "Product";
+  return s.op == Op::op_reduce_max ? "Maximum" : "Minimum";
 }
 
 bool is_unsigned(Type type) { return type == Type::u8 || type == Type::u16 || type == Type::u32 || type == Type::u64; }
@@ -23,6 +27,12 @@ bool is_unsigned(Type type) { return type == Type::u8 || type == Type::u16 || ty
 // Sums and products of integers wrap in their own type; the sum behind a mean must not.
 std::string BodyWriter::accumulator_type(int reduction) const {
   const Statement& s = statement(reduction);
+  if (is_argument(s.op)) {
+    const Type type = statement(s.operands[0]).type;
+    const bool small = type_size(type) < 4;
+    const std::string value = small ? is_unsigned(type) ? "u32" : "i32" : cuda_type(type);
+    return "Indexed<" + value + (type_size(type) > 4 || plan_.wide_reduced ? ", i64>" : ", i32>");
+  }
   if (is_mean(s.op) && !is_float(s.type)) return is_unsigned(s.type) ? "u64" : "i64";
   return cuda_type(s.type);
 }
@@ -37,7 +47,7 @@ std::string BodyWriter::total_type(int reduction) const {
 void BodyWriter::declare_accumulators(int pass) {
   for (const int i : stages_.reductions[pass]) {
     const std::string n = std::to_string(i), type = accumulator_type(i), total = total_type(i);
-    const std::string which = reducer(statement(i).op);
+    const std::string which = reducer(statement(i));
     out_.line(type + " sum" + n + "[" + lanes() + "];");
     out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) sum" + n + "[w] = " + which + "::identity<" + type +
                   ">();");
@@ -55,7 +65,12 @@ void BodyWriter::declare_accumulators(int pass) {
 void BodyWriter::write_accumulation(int pass) {
   for (const int i : stages_.reductions[pass]) {
     const std::string sum = "sum" + std::to_string(i) + "[w]", type = accumulator_type(i);
-    out_.line(sum + " = " + reducer(statement(i).op) + "::apply<" + type + ">(" + sum + ", static_cast<" + type + ">(" +
+    if (is_argument(statement(i).op)) {
+      out_.line(sum + " = " + reducer(statement(i)) + "::append<" + type + ">(" + sum + ", {" +
+                operand(statement(i).operands[0], Scope::point) + ", " + (row() ? "r + w" : "r") + "});");
+      continue;
+    }
+    out_.line(sum + " = " + reducer(statement(i)) + "::apply<" + type + ">(" + sum + ", static_cast<" + type + ">(" +
               operand(statement(i).operands[0], Scope::point) + "));");
   }
 }
@@ -63,7 +78,7 @@ void BodyWriter::write_accumulation(int pass) {
 void BodyWriter::write_flush(int pass) {
   for (const int i : stages_.reductions[pass]) {
     const std::string n = std::to_string(i), type = accumulator_type(i), total = total_type(i);
-    const std::string which = reducer(statement(i).op);
+    const std::string which = reducer(statement(i));
     if (row()) {
       out_.line("total" + n + " = " + which + "::apply<" + total + ">(total" + n + ", reduce_lanes<" + which + ">(sum" +
                 n + "));");
@@ -77,7 +92,7 @@ void BodyWriter::write_flush(int pass) {
 }
 
 void BodyWriter::write_combination(int reduction) {
-  const std::string n = std::to_string(reduction), which = reducer(statement(reduction).op);
+  const std::string n = std::to_string(reduction), which = reducer(statement(reduction));
   if (row()) {
     write_row_combination(reduction, schedule_.resident ? "reduce_lanes<" + which + ">(sum" + n + ")" : "total" + n);
   } else {
@@ -86,8 +101,7 @@ void BodyWriter::write_combination(int reduction) {
 }
 
 void BodyWriter::write_row_combination(int reduction, const std::string& total) {
-  const std::string n = std::to_string(reduction), type = total_type(reduction),
-                    which = reducer(statement(reduction).op);
+  const std::string n = std::to_string(reduction), type = total_type(reduction), which = reducer(statement(reduction));
   const int group = schedule_.group;
   if (group <= 32) {
     out_.line("const " + type + " all" + n + " = reduce_warp<" + which + ", " + std::to_string(group) + ">(" + total +
@@ -115,8 +129,7 @@ void BodyWriter::write_row_combination(int reduction, const std::string& total) 
 // The threads that share a column are `across` apart. What they have is combined within warps first, then by one thread
 // for each column, in a fixed order. Two barriers a reduction are enough: what the next one writes, all have read.
 void BodyWriter::write_column_combination(int reduction, const std::string& total) {
-  const std::string n = std::to_string(reduction), type = total_type(reduction),
-                    which = reducer(statement(reduction).op);
+  const std::string n = std::to_string(reduction), type = total_type(reduction), which = reducer(statement(reduction));
   const int across = schedule_.across(), in_warp = across < 32 ? 32 / across : 1;
   const int columns = across * schedule_.lanes, rows = schedule_.group / in_warp;
   out_.line(type + " all" + n + "[" + lanes() + "];");
@@ -151,7 +164,9 @@ size_t BodyWriter::widest_total() const {
     for (const int i : pass) {
       const std::string type = total_type(i);
       const bool wide = type == "f64" || type == "i64" || type == "u64";
-      widest = std::max(widest, wide ? size_t{8} : type_size(statement(i).type));
+      widest = std::max(widest, is_argument(statement(i).op) ? size_t{16}
+                                : wide                       ? size_t{8}
+                                                             : type_size(statement(i).type));
     }
   }
   return widest;
@@ -177,6 +192,7 @@ void BodyWriter::write_result(int reduction) {
     const std::string quotient = "static_cast<" + wide + ">(" + value + ") / static_cast<" + wide + ">(length)";
     value = is_float(s.type) ? quotient : "(length == 0 ? 0 : " + quotient + ")";
   }
+  if (is_argument(s.op)) value = reducer(s) + "::result(" + value + ")";
   value = "static_cast<" + type + ">(" + value + ")";
   if (lane) {
     out_.line(type + " v" + n + "[" + lanes() + "];");
@@ -198,10 +214,10 @@ void BodyWriter::write_partials(int pass) {
   for (const int i : stages_.reductions[pass]) {
     const std::string n = std::to_string(i), pointer = partial_pointer(i);
     if (row()) {
-      out_.line(pointer + "[static_cast<i64>(id) * gridDim.y + blockIdx.y] = all" + n + ";");
+      out_.line(pointer + "[static_cast<i64>(id) * " + splits_ + " + " + split_ + "] = all" + n + ";");
     } else {
       out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) {");
-      out_.line(pointer + "[static_cast<i64>(blockIdx.y) * p.points + id + w] = all" + n + "[w];");
+      out_.line(pointer + "[static_cast<i64>(" + split_ + ") * p.points + id + w] = all" + n + "[w];");
       out_.line("}");
     }
   }
@@ -211,13 +227,13 @@ void BodyWriter::write_partials(int pass) {
 void BodyWriter::read_partials(int pass) {
   const std::string group = std::to_string(schedule_.group);
   for (const int i : stages_.reductions[pass]) {
-    const std::string n = std::to_string(i), type = total_type(i), which = reducer(statement(i).op);
-    const std::string pointer = partial_pointer(i), loop = "for (int s = t; s < gridDim.y; s += " + group + ") {";
+    const std::string n = std::to_string(i), type = total_type(i), which = reducer(statement(i));
+    const std::string pointer = partial_pointer(i), loop = "for (int s = t; s < " + splits_ + "; s += " + group + ") {";
     if (row()) {
       out_.line(type + " total" + n + " = " + which + "::identity<" + type + ">();");
       out_.line(loop);
       out_.line("total" + n + " = " + which + "::apply<" + type + ">(total" + n + ", " + pointer +
-                "[static_cast<i64>(id) * gridDim.y + s]);");
+                "[static_cast<i64>(id) * " + splits_ + " + s]);");
       out_.line("}");
     } else {
       out_.line(type + " total" + n + "[" + lanes() + "];");

@@ -134,7 +134,7 @@ void BodyWriter::write_denominator(int i, const std::string& type, const std::st
 }
 
 void BodyWriter::write_point_statements(int pass) {
-  const bool looped = !schedule_.resident && !elementwise();
+  const bool looped = this->looped(pass);
   std::vector<int> own, recalled;  // computed here; kept from earlier passes
   for (const int i : stages_.needed[pass]) {
     if (looped || stages_.first_pass[i] == pass) own.push_back(i);
@@ -151,6 +151,9 @@ void BodyWriter::write_point_statements(int pass) {
   }
   if (pass < stages_.passes) {
     for (const int i : stages_.reductions[pass]) recall(statement(i).operands[0]);
+    for (const int i : stages_.scans) {
+      if (pass == stages_.scan_pass) recall(statement(i).operands[0]);
+    }
   } else {
     for (size_t k = 0; k < kernel_.outputs.size(); ++k) {
       if (!plan_.reduces || accesses_.output(k).per_point) recall(kernel_.outputs[k].value);
@@ -168,7 +171,8 @@ void BodyWriter::write_point_statements(int pass) {
         out_.line("forget(raw" + std::to_string(input) + "[k]);");
     }
   }
-  vectors_ = std::any_of(own.begin(), own.end(), [&](int i) { return divides_vector(i); });
+  vectors_ = std::any_of(own.begin(), own.end(),
+                         [&](int i) { return divides_vector(i) || (row() && is_scan(statement(i).op)); });
   for (const int i : own) {
     if (vectors_)
       out_.line(std::string(cuda_type(statement(i).type)) + " v" + std::to_string(i) + "[" + lanes() + "];");
@@ -188,6 +192,8 @@ void BodyWriter::write_point_statements(int pass) {
       out_.line(declaration + " = " + value + ";");
     } else if (earlier) {
       out_.line(declaration + " = k" + n + "[k][w];");
+    } else if (is_scan(statement(i).op)) {
+      write_scan(i, declaration);
     } else {
       if (divides_vector(i)) {
         const Statement& s = statement(i);
@@ -247,7 +253,10 @@ void BodyWriter::write_row_stores() {
   bool any = false;
   for (size_t k = 0; k < kernel_.outputs.size(); ++k) any = any || !accesses_.output(k).per_point;
   if (!any) return;
-  out_.line(schedule_.splits > 1 ? "if (t == 0 && valid && blockIdx.y == 0) {" : "if (t == 0 && valid) {");
+  const std::string piece = !schedule_.launches_apart()                             ? ""
+                            : scans() && schedule_.long_scan == LongScan::look_back ? " && order == 0"
+                                                                                    : " && " + split_ + " == 0";
+  out_.line("if (t == 0 && valid" + piece + ") {");
   for (size_t k = 0; k < kernel_.outputs.size(); ++k) {
     const PlanAccess& access = accesses_.output(k);
     if (access.per_point) continue;

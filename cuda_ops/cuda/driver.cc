@@ -85,7 +85,7 @@ bool Driver::open(std::string* why) {
       find(library, "cuDeviceGetAttribute", device_get_attribute_) &&
       find(library, "cuGetErrorString", get_error_string_) && find(library, "cuLibraryLoadData", library_load_data_) &&
       find(library, "cuLibraryUnload", library_unload_) && find(library, "cuLibraryGetKernel", library_get_kernel_) &&
-      find(library, "cuLaunchKernel", launch_kernel_) &&
+      find(library, "cuLaunchKernel", launch_kernel_) && find(library, "cuMemsetD8Async", memset_async_) &&
       find(library, "cuThreadExchangeStreamCaptureMode", exchange_capture_mode_);
   if (!complete) {
     *why = std::string("the CUDA driver lacks a function: ") + dlerror();
@@ -145,6 +145,10 @@ void Driver::launch(CudaKernel kernel, uint32_t grid_x, uint32_t grid_y, uint32_
                     void* parameters) const {
   void* arguments[] = {parameters};
   check(launch_kernel_(kernel, grid_x, grid_y, 1, threads, 1, 1, 0, stream, arguments, nullptr), "cuLaunchKernel");
+}
+
+void Driver::set_zero(void* memory, size_t bytes, CudaStream stream) const {
+  check(memset_async_(reinterpret_cast<uint64_t>(memory), 0, bytes, stream), "cuMemsetD8Async");
 }
 
 }  // namespace onnxfuse::cuda

@@ -28,6 +28,7 @@ class Driver {
   CudaKernel kernel(CudaLibrary library, const char* name) const;
   void launch(CudaKernel kernel, uint32_t grid_x, uint32_t grid_y, uint32_t threads, CudaStream stream,
               void* parameters) const;
+  void set_zero(void* memory, size_t bytes, CudaStream stream) const;
 
  private:
   Driver() = default;
@@ -50,6 +51,7 @@ class Driver {
   CudaResult (*library_get_kernel_)(CudaKernel*, CudaLibrary, const char*) = nullptr;
   CudaResult (*launch_kernel_)(CudaKernel, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                                CudaStream, void**, void**) = nullptr;
+  CudaResult (*memset_async_)(uint64_t, unsigned char, size_t, CudaStream) = nullptr;
   CudaResult (*exchange_capture_mode_)(int*) = nullptr;
 };
 

@@ -2,6 +2,7 @@
 #include "../engine.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <list>
 #include <mutex>
@@ -11,7 +12,6 @@
 #include "generate_kernels.h"
 #include "modules.h"
 #include "nvrtc.h"
-#include "unsupported.h"
 
 namespace onnxfuse {
 namespace cuda {
@@ -45,9 +45,9 @@ struct Launch {
   std::shared_future<Module> module;
   std::vector<uint8_t> parameters;
   std::vector<Parameters::Pointer> pointers;
-  LaunchGrid grid;
+  std::vector<LaunchGrid> grids;  // one for each function of the module
   uint32_t threads;
-  size_t scratch_bytes;
+  size_t scratch_bytes, zeroed_bytes;
 };
 
 struct LaunchPlan {
@@ -87,6 +87,7 @@ class CudaEngine final : public Engine {
       : program_(std::move(program)), types_(std::move(types)), driver_(driver), images_(std::move(images)) {
     device_.architecture = driver.architecture(device);
     device_.multiprocessors = driver.multiprocessors(device);
+    if (const char* which = std::getenv("ONNXFUSE_LONG_SCAN")) device_.long_scan = static_cast<LongScan>(*which - '0');
     Alignments alignments{std::vector<uint8_t>(program_->inputs.size(), 16),
                           std::vector<uint8_t>(program_->outputs.size(), 16)};
     try {
@@ -120,8 +121,10 @@ class CudaEngine final : public Engine {
         address += pointer.offset;
         std::memcpy(parameters + pointer.position, &address, sizeof address);
       }
-      for (const CudaKernel kernel : launch.module.get()) {
-        driver_.launch(kernel, launch.grid.x, launch.grid.y, launch.threads, stream, parameters);
+      if (launch.zeroed_bytes > 0) driver_.set_zero(scratch, launch.zeroed_bytes, stream);
+      const Module& module = launch.module.get();
+      for (size_t k = 0; k < module.size(); ++k) {
+        driver_.launch(module[k], launch.grids[k].x, launch.grids[k].y, launch.threads, stream, parameters);
       }
     }
   }
@@ -148,8 +151,8 @@ class CudaEngine final : public Engine {
     const auto plan = std::make_shared<LaunchPlan>();
     for (const Generated& kernel : generate_available(bound, alignments)) {
       plan->launches.push_back({modules_.start(kernel.source, kernel.functions, device_.architecture, driver_, images_),
-                                kernel.parameters.bytes(), kernel.parameters.pointers(), kernel.grid, kernel.threads,
-                                kernel.scratch_bytes});
+                                kernel.parameters.bytes(), kernel.parameters.pointers(), kernel.grids, kernel.threads,
+                                kernel.scratch_bytes, kernel.zeroed_bytes});
     }
     plan->bound = bound;
     plan->alignments = std::move(alignments);
@@ -197,7 +200,6 @@ bool cuda_available(const CudaOptions& options, std::string* why) {
 std::unique_ptr<Engine> make_cuda_engine(std::shared_ptr<const Program> program, const std::vector<Type>& actual_inputs,
                                          const std::vector<Type>& actual_outputs, int device_id,
                                          const CudaOptions& options) {
-  refuse_scans_and_arguments(*program, "CUDA");
   std::string why;
   const cuda::Driver* driver = cuda::Driver::get(&why);
   if (driver == nullptr) throw std::runtime_error(why);

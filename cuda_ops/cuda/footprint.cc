@@ -70,6 +70,22 @@ int vector_bytes(const Plan& plan, bool lanes_reduced, int lanes) {
   return lanes * static_cast<int>(std::max<size_t>(1, widest_vector_element(plan, lanes_reduced)));
 }
 
+Type scan_type(const Statement& scan) {
+  return scan.op == Op::op_scan_prod && scan.type == Type::f32 ? Type::f64 : scan.type;
+}
+
+Type scan_total_type(const Statement& scan) {
+  return scan.op == Op::op_scan_sum && scan.type == Type::f32 ? Type::f64 : scan_type(scan);
+}
+
+bool scans_both_ways(const Kernel& kernel) {
+  bool forward = false, reverse = false;
+  for (const Statement& s : kernel.statements) {
+    if (is_scan(s.op)) (s.reverse ? reverse : forward) = true;
+  }
+  return forward && reverse;
+}
+
 Footprint footprint(const Kernel& kernel, const Plan& plan, const Stages& stages, bool lanes_reduced, int lanes) {
   const int count = static_cast<int>(kernel.statements.size());
   std::vector<int> last(count, -1);
@@ -86,6 +102,7 @@ Footprint footprint(const Kernel& kernel, const Plan& plan, const Stages& stages
   // Slot by slot, a pass replaces what it is the last to use by what it keeps, so what counts is what is alive between
   // passes, and before the first.
   Footprint result;
+  for (const Statement& s : kernel.statements) result.reduces = result.reduces || is_reduction(s.op);
   for (int pass = -1; pass < stages.passes; ++pass) {
     int live = 0;
     for (int i = 0; i < count; ++i) {
@@ -107,6 +124,12 @@ Footprint footprint(const Kernel& kernel, const Plan& plan, const Stages& stages
     widens = widens || (access.used && type_size(access.storage) < 4 && !is_16bit_float(access.storage));
   }
   if (widens) result.held = std::max(result.held, lanes);
+  // What comes before each vector of a row.
+  for (const int i : stages.scans) {
+    const Type type = scan_type(kernel.statements[i]);
+    if (lanes_reduced) result.held += words(type), result.least += words(type);
+    result.scan_bytes += static_cast<int>(type_size(type));
+  }
   for (int i = 0; i < count; ++i) {
     if (kernel.statements[i].op == Op::input && stages.first_pass[i] == stages.passes &&
         !varies(plan.inputs[i].parallel)) {
@@ -116,7 +139,8 @@ Footprint footprint(const Kernel& kernel, const Plan& plan, const Stages& stages
   return result;
 }
 
-bool lanes_along_reduced(const Plan& plan) {
+bool lanes_along_reduced(const Kernel& kernel, const Plan& plan) {
+  if (scans_both_ways(kernel)) return true;
   if (!plan.reduces || plan.reduced.empty()) return false;
   if (plan.parallel.empty()) return true;
   // Where most bytes are neighbours along.

@@ -14,10 +14,21 @@ int vector_bytes(const Plan& plan, bool lanes_reduced, int lanes);
 
 // 32-bit registers for each vector of points that a thread visits, in a schedule that visits them once.
 struct Footprint {
-  int held = 1;      // the most that is alive between two passes, as the compiler may keep it
-  int least = 1;     // the same with every element as it was loaded or computed
-  int constant = 0;  // of what only the storing pass reads and all rows share, such as a scale
+  int held = 1;          // the most that is alive between two passes, as the compiler may keep it
+  int least = 1;         // the same with every element as it was loaded or computed
+  int constant = 0;      // of what only the storing pass reads and all rows share, such as a scale
+  int scan_bytes = 0;    // that threads exchange for each column
+  bool reduces = false;  // a reduction needs all of a row before anything of it can be stored
 };
+// The type in which a scan combines values: doubles keep products of floats from overflowing.
+Type scan_type(const Statement& scan);
+
+// In which the parts of a long row are combined.
+Type scan_total_type(const Statement& scan);
+
+// Scans in both directions: no order of the points suits all.
+bool scans_both_ways(const Kernel& kernel);
+
 Footprint footprint(const Kernel& kernel, const Plan& plan, const Stages& stages, bool lanes_reduced, int lanes);
 
 }  // namespace onnxfuse::cuda

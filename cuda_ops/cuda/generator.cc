@@ -6,6 +6,7 @@
 #include "body.h"
 #include "embedded_kernels.h"
 #include "expression.h"
+#include "footprint.h"
 
 namespace onnxfuse::cuda {
 namespace {
@@ -13,18 +14,102 @@ namespace {
 constexpr size_t kMaxParameterBytes = 4096;  // that every driver accepts
 
 // Each file uses only what those before it define.
-constexpr const char* kTemplates[] = {"types.cuh", "convert.cuh", "index.cuh",  "math.cuh",   "division.cuh",
-                                      "fast.cuh",  "idioms.cuh",  "reduce.cuh", "moments.cuh"};
+constexpr const char* kTemplates[] = {"types.cuh", "convert.cuh", "index.cuh",   "math.cuh",   "division.cuh",
+                                      "fast.cuh",  "idioms.cuh",  "shuffle.cuh", "reduce.cuh", "moments.cuh"};
 
 std::string primitive_functions(const Kernel& kernel) {
   std::set<std::string> seen;
   std::string text;
   for (const Statement& s : kernel.statements) {
-    if (s.op == Op::input || s.op == Op::constant || s.op == Op::cast || is_reduction(s.op)) continue;
+    if (s.op == Op::input || s.op == Op::constant || s.op == Op::cast) continue;
+    if (is_reduction(s.op) || is_scan(s.op)) continue;
     const Type operand = kernel.statements[s.operands[s.op == Op::op_where ? 1 : 0]].type;
     if (seen.insert(function_name(s.op, operand)).second) text += function_text(s.op, operand, s.type);
   }
   return text;
+}
+
+bool has(const Kernel& kernel, bool (*kind)(Op)) {
+  return std::any_of(kernel.statements.begin(), kernel.statements.end(),
+                     [&](const Statement& s) { return kind(s.op); });
+}
+
+std::string templates(const Kernel& kernel, const Schedule& schedule) {
+  std::string text;
+  for (const char* file : kTemplates) text += embedded_kernel(file);
+  if (schedule.cluster > 1) text += embedded_kernel("cluster.cuh");
+  if (has(kernel, is_argument)) text += embedded_kernel("argument.cuh");
+  if (has(kernel, is_scan)) text += embedded_kernel("scan.cuh");
+  if (schedule.long_scan == LongScan::look_back) text += embedded_kernel("look_back.cuh");
+  return text;
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// What the functions hand on to each other, and which part of the reduced dimensions is whose.
+void add_partial_results(Generated& result, const Kernel& kernel, const Plan& plan, const Stages& stages,
+                         const Schedule& schedule) {
+  const bool row = schedule.kind == ScheduleKind::row;
+  if (schedule.long_scan == LongScan::look_back) {
+    const int64_t tiles = ceil_div(plan.reduced_points, schedule.step());
+    int64_t row_nodes = 0, words = 0;
+    for (int64_t groups = tiles; groups > 0; groups /= 32) row_nodes += groups;
+    for (const int i : stages.scans) words += type_size(scan_total_type(kernel.statements[i])) > 4 ? 2 : 1;
+    result.zeroed_bytes = static_cast<size_t>(8 * (2 + words * row_nodes * plan.parallel_points));
+    result.parameters.add({ParameterKind::scratch, "u64*", "nodes", 0, -1});
+    result.parameters.add({ParameterKind::wide, "i64", "row_nodes", row_nodes, -1});
+    result.parameters.add({ParameterKind::narrow, "u32", "tiles", tiles, -1});
+  }
+  size_t results = schedule.long_scan == LongScan::two_pass ? stages.scans.size() : 0;
+  for (const auto& pass : stages.reductions) results += pass.size();
+  if (results > 0) {
+    const int64_t bytes = (has(kernel, is_argument) ? 16 : 8) * plan.parallel_points * schedule.splits;
+    const int64_t step = !stages.scans.empty() ? schedule.step() : row ? schedule.lanes : 1;
+    const int64_t piece = ceil_div(ceil_div(plan.reduced_points, schedule.splits), step) * step;
+    const int64_t begin = static_cast<int64_t>(result.zeroed_bytes);
+    result.parameters.add({ParameterKind::scratch, "char*", "scratch", begin, -1});
+    result.parameters.add({ParameterKind::wide, "i64", "partial_bytes", bytes, -1});
+    result.parameters.add({ParameterKind::wide, "i64", "piece", piece, -1});
+    if (!stages.scans.empty()) result.parameters.add({ParameterKind::narrow, "i32", "splits", schedule.splits, -1});
+    result.scratch_bytes = results * static_cast<size_t>(bytes);
+  }
+  result.scratch_bytes += result.zeroed_bytes;
+}
+
+// The functions, with the number of blocks of each.
+void write_functions(Generated& result, const Kernel& kernel, const Plan& plan, const Stages& stages,
+                     const Schedule& schedule, const Accesses& accesses) {
+  const bool row = schedule.kind == ScheduleKind::row, scans = !stages.scans.empty();
+  const int64_t covered = int64_t{schedule.across()} * (row ? 1 : schedule.lanes);
+  const int64_t blocks = ceil_div(plan.parallel_points, covered) * schedule.cluster;
+  const auto grid = [](int64_t x, int64_t y) { return LaunchGrid{static_cast<uint32_t>(x), static_cast<uint32_t>(y)}; };
+  if (!schedule.launches_apart()) {
+    BodyWriter body(kernel, plan, stages, schedule, accesses);
+    result.source += body.write("onnxfuse_kernel", 0, stages.passes);
+    result.functions.push_back("onnxfuse_kernel");
+    result.grids.push_back(grid(blocks, 1));
+    return;
+  }
+  const LaunchGrid pieces = scans ? grid(blocks * schedule.splits, 1) : grid(blocks, schedule.splits);
+  const auto add = [&](LaunchGrid size, const auto& write) {
+    const std::string name = "onnxfuse_kernel_" + std::to_string(result.functions.size());
+    BodyWriter body(kernel, plan, stages, schedule, accesses);
+    result.source += write(body, name);
+    result.functions.push_back(name);
+    result.grids.push_back(size);
+  };
+  const auto passes = [](int first, int last) {
+    return [=](BodyWriter& body, const std::string& name) { return body.write(name, first, last); };
+  };
+  const int reducing = scans ? stages.scan_pass : stages.passes;
+  for (int pass = 0; pass < reducing; ++pass) add(pieces, passes(pass, pass));
+  if (schedule.long_scan == LongScan::two_pass) {
+    add(pieces, passes(reducing, reducing));
+    add(grid(row ? plan.parallel_points : ceil_div(plan.parallel_points, schedule.threads), 1),
+        [](BodyWriter& body, const std::string& name) { return body.write_prefixes(name); });
+  }
+  const int64_t tiles = ceil_div(plan.reduced_points, schedule.step()) * plan.parallel_points;
+  add(schedule.long_scan == LongScan::look_back ? grid(tiles, 1) : pieces, passes(reducing, stages.passes));
 }
 
 }  // namespace
@@ -40,40 +125,15 @@ Generated generate(const Kernel& kernel, const Plan& plan, const Stages& stages,
     result.parameters.add({plan.wide_reduced ? ParameterKind::wide : ParameterKind::narrow, accesses.reduced_type(),
                            "length", plan.reduced_points, -1});
   }
-
-  const int64_t covered = int64_t{schedule.across()} * (schedule.kind == ScheduleKind::row ? 1 : schedule.lanes);
-  result.grid.x = static_cast<uint32_t>((plan.parallel_points + covered - 1) / covered * schedule.cluster);
-  result.grid.y = static_cast<uint32_t>(schedule.splits);
-  result.threads = static_cast<uint32_t>(schedule.threads);
-  if (schedule.splits > 1) {
-    size_t reductions = 0;
-    for (const auto& pass : stages.reductions) reductions += pass.size();
-    const int64_t bytes = 8 * plan.parallel_points * schedule.splits;
-    const int64_t piece = (plan.reduced_points + schedule.splits - 1) / schedule.splits;
-    const int64_t step = schedule.kind == ScheduleKind::row ? schedule.lanes : 1;
-    result.parameters.add({ParameterKind::scratch, "char*", "scratch", 0, -1});
-    result.parameters.add({ParameterKind::wide, "i64", "partial_bytes", bytes, -1});
-    result.parameters.add({ParameterKind::wide, "i64", "piece", (piece + step - 1) / step * step, -1});
-    result.scratch_bytes = reductions * static_cast<size_t>(bytes);
-  }
+  if (schedule.launches_apart()) add_partial_results(result, kernel, plan, stages, schedule);
   if (result.parameters.bytes().size() > kMaxParameterBytes) {
     throw std::runtime_error(
         "a fused kernel has more inputs and outputs than a CUDA kernel takes; use a lower limit of "
         "fused nodes for this model");
   }
-
-  for (const char* file : kTemplates) result.source += embedded_kernel(file);
-  if (schedule.cluster > 1) result.source += embedded_kernel("cluster.cuh");
-  result.source += primitive_functions(kernel);
-  result.source += result.parameters.struct_text();
-  const int launches = schedule.splits > 1 ? stages.passes + 1 : 1;
-  for (int launch = 0; launch < launches; ++launch) {
-    const bool last = launch == launches - 1;
-    const std::string name = launches == 1 ? "onnxfuse_kernel" : "onnxfuse_kernel_" + std::to_string(launch);
-    BodyWriter body(kernel, plan, stages, schedule, accesses);
-    result.source += body.write(name, schedule.splits > 1 ? launch : 0, last ? stages.passes : launch);
-    result.functions.push_back(name);
-  }
+  result.threads = static_cast<uint32_t>(schedule.threads);
+  result.source = templates(kernel, schedule) + primitive_functions(kernel) + result.parameters.struct_text();
+  write_functions(result, kernel, plan, stages, schedule, accesses);
   return result;
 }
 

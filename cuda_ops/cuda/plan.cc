@@ -82,7 +82,9 @@ bool needs_64_bits(const std::vector<PlanDim>& dims, const std::vector<int64_t>&
 
 Plan make_plan(const Kernel& kernel, const BoundKernel& bound, const ActualTypes& types) {
   Plan plan;
-  for (const Statement& statement : kernel.statements) plan.reduces = plan.reduces || is_reduction(statement.op);
+  for (const Statement& statement : kernel.statements) {
+    plan.reduces = plan.reduces || is_reduction(statement.op) || is_scan(statement.op);
+  }
   const Space& space = kernel.space;
   std::vector<int> parallel_dims, reduced_dims;
   for (int d = 0; d < space.rank(); ++d) {

@@ -33,7 +33,7 @@ struct Plan {
   std::vector<PlanDim> parallel, reduced;
   std::vector<PlanAccess> inputs;   // one for each statement
   std::vector<PlanAccess> outputs;  // one for each output of the kernel
-  bool reduces = false;
+  bool reduces = false;             // or scans: has reduced dimensions
   int64_t parallel_points = 1;
   int64_t reduced_points = 1;
   bool fixed_reduction = false;  // the program fixes reduced_points

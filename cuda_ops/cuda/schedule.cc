@@ -19,6 +19,9 @@ constexpr int kMaxCluster = 8;              // every GPU with clusters has room 
 constexpr int kClusterArchitecture = 90;
 constexpr int kSharedBytes = 32 * 1024;  // that a column schedule may use for combining, of the 48 KB there always are
 constexpr int kNarrowBytes = 128;        // of neighbouring columns that a block reads at least: whole cache lines
+constexpr int kTileThreads = 256;        // of a block that scans a part of a row, and the registers of a thread
+constexpr int kTileRegisters = 24;       // that its elements take
+constexpr int kScanRows = 8;             // rows on a multiprocessor that are enough for a block to scan each
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -57,12 +60,39 @@ int block_threads(int64_t vectors, int lanes, const Footprint& footprint) {
 }
 
 bool exchanges(const Kernel& kernel) {  // types that store_cluster knows
-  return std::all_of(kernel.statements.begin(), kernel.statements.end(),
-                     [](const Statement& s) { return !is_reduction(s.op) || type_size(s.type) >= 4; });
+  return std::all_of(kernel.statements.begin(), kernel.statements.end(), [](const Statement& s) {
+    return !(is_reduction(s.op) || is_scan(s.op)) || type_size(s.type) >= 4;
+  });
 }
 
-Schedule choose_row(const Kernel& kernel, const Plan& plan, int lanes, const Footprint& footprint,
+int64_t pieces_that_fill(int64_t blocks, const DeviceModel& device) {
+  return ceil_div(4 * device.multiprocessors, std::max<int64_t>(blocks, 1));
+}
+
+// Scans of rows that outgrow what has all of a row at a time.
+Schedule scan_long_rows(const Kernel& kernel, const Plan& plan, Schedule schedule, const Footprint& footprint, bool few,
+                        const DeviceModel& device) {
+  schedule.resident = false;
+  schedule.cluster = schedule.blocks = schedule.splits = 1;
+  schedule.threads = schedule.group = kTileThreads;
+  schedule.slots = std::max(1, kTileRegisters / footprint.held);
+  schedule.ahead = words_ahead(schedule.slots * footprint.held, schedule.slots * footprint.constant);
+  const bool shared = few || (!footprint.reduces && plan.parallel_points < int64_t{kScanRows} * device.multiprocessors);
+  schedule.long_scan = shared ? LongScan::look_back : LongScan::chunks;
+  if (plan.reduced_points > 0) schedule.long_scan = device.long_scan.value_or(schedule.long_scan);
+  const int64_t tiles = std::max<int64_t>(1, ceil_div(plan.reduced_points, schedule.step()));
+  if (scans_both_ways(kernel)) {
+    schedule.long_scan = LongScan::two_pass;
+    schedule.splits = static_cast<int>(tiles);
+  } else if (schedule.long_scan == LongScan::two_pass || (few && schedule.long_scan == LongScan::look_back)) {
+    schedule.splits = static_cast<int>(std::clamp<int64_t>(pieces_that_fill(plan.parallel_points, device), 1, tiles));
+  }
+  return schedule;
+}
+
+Schedule choose_row(const Kernel& kernel, const Plan& plan, const Stages& stages, int lanes, const Footprint& footprint,
                     const DeviceModel& device) {
+  const bool scans = !stages.scans.empty();
   Schedule schedule;
   schedule.kind = ScheduleKind::row;
   schedule.lanes = lanes;
@@ -80,8 +110,10 @@ Schedule choose_row(const Kernel& kernel, const Plan& plan, int lanes, const Foo
   } else if (const int threads = block_threads(vectors, lanes, footprint)) {
     schedule.threads = schedule.group = threads;
   } else {
-    // Rows that outgrow a block that leaves room for another one: a cluster's, where there are such.
-    const bool clusters = device.architecture >= kClusterArchitecture && exchanges(kernel);
+    // Rows that outgrow a block that leaves room for another one: a cluster's, where there are such. A scan alone does
+    // not need all of a row.
+    const bool clusters =
+        device.architecture >= kClusterArchitecture && exchanges(kernel) && (footprint.reduces || !scans);
     for (int cluster = 2; clusters && cluster <= kMaxCluster && schedule.cluster == 1; cluster *= 2) {
       const int each = block_threads(ceil_div(vectors, cluster), lanes, footprint);
       if (each > 0) schedule.cluster = cluster, schedule.threads = each;
@@ -91,7 +123,8 @@ Schedule choose_row(const Kernel& kernel, const Plan& plan, int lanes, const Foo
       schedule.threads = 1024;
     }
     schedule.group = schedule.threads * schedule.cluster;
-    schedule.resident = schedule.resident && held_by(schedule.group) <= (schedule.threads == 1024 ? 40 : 64);
+    schedule.resident = schedule.resident && held_by(schedule.group) <= (schedule.threads == 1024 ? 40 : 64) &&
+                        (footprint.reduces || !scans);
   }
   schedule.slots = static_cast<int>(std::min<int64_t>(slots_of(schedule.group), 1 << 20));
   // Within a warp, threads of other rows hide the reduction, and registers for more of them are worth more.
@@ -104,14 +137,40 @@ Schedule choose_row(const Kernel& kernel, const Plan& plan, int lanes, const Foo
   const int64_t blocks = ceil_div(plan.parallel_points, schedule.across()) * schedule.cluster;
   const bool few = blocks * 2 < device.multiprocessors && plan.reduced_points >= 65536;
   if (schedule.resident && !few) return schedule;
+  if (scans) return scan_long_rows(kernel, plan, schedule, footprint, few, device);
   schedule.resident = false;
   schedule.cluster = schedule.blocks = 1;
   schedule.group = schedule.threads = power_of_two_at_least(std::max<int64_t>(vectors, kWarp), 512);
   schedule.slots = std::max(1, 16 / footprint.held);
   if (few) {
     const int64_t pieces = ceil_div(vectors, int64_t{4} * schedule.threads * schedule.slots);
-    schedule.splits = static_cast<int>(std::clamp<int64_t>(ceil_div(4 * device.multiprocessors, plan.parallel_points),
-                                                           1, std::max<int64_t>(1, pieces)));
+    schedule.splits = static_cast<int>(
+        std::clamp<int64_t>(pieces_that_fill(plan.parallel_points, device), 1, std::max<int64_t>(1, pieces)));
+  }
+  return schedule;
+}
+
+// A thread a column, or a few that take turns where there are too few columns to fill the GPU.
+Schedule scan_columns(const Plan& plan, int lanes, const Footprint& footprint, const DeviceModel& device) {
+  Schedule schedule;
+  schedule.kind = ScheduleKind::column;
+  schedule.lanes = lanes;
+  schedule.resident = false;
+  schedule.slots = std::clamp(kTileRegisters / footprint.held, 1, 8);
+  const int64_t columns = ceil_div(plan.parallel_points, lanes), n = plan.reduced_points;
+  const int across = power_of_two_at_least(columns, kWarp);
+  const int most = std::min<int64_t>(1024 / across, kSharedBytes / (footprint.scan_bytes * across * lanes) - 1);
+  const int64_t enough = int64_t{device.multiprocessors} * kResidentThreads / 4;
+  while (schedule.group * 2 <= most && columns * schedule.group < enough && schedule.group * schedule.slots < n) {
+    schedule.group *= 2;
+  }
+  schedule.threads = std::max(across * schedule.group, kWarp);
+  if (schedule.group == 1 && columns >= 2 * enough) schedule.threads = 2 * across;
+  const int64_t blocks = ceil_div(columns, across);
+  if (device.long_scan == LongScan::two_pass || (blocks * 2 < device.multiprocessors && n >= 4096)) {
+    schedule.splits = static_cast<int>(std::clamp<int64_t>(pieces_that_fill(blocks, device), 1,
+                                                           ceil_div(std::max<int64_t>(n, 1), 4 * schedule.step())));
+    schedule.long_scan = LongScan::two_pass;
   }
   return schedule;
 }
@@ -120,6 +179,8 @@ Schedule choose_row(const Kernel& kernel, const Plan& plan, int lanes, const Foo
 // (channels-first LayerNorm, fp32).
 Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& stages, int lanes, int bytes,
                        const Footprint& footprint, const DeviceModel& device) {
+  const bool scans = !stages.scans.empty();
+  if (scans && !footprint.reduces) return scan_columns(plan, lanes, footprint, device);
   Schedule schedule;
   schedule.kind = ScheduleKind::column;
   schedule.lanes = lanes;
@@ -130,10 +191,11 @@ Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& sta
   for (const Statement& s : kernel.statements) {
     const bool sums_wide = s.op == Op::op_reduce_mean && !is_float(s.type);
     if (is_reduction(s.op)) widest = std::max(widest, sums_wide ? size_t{8} : type_size(s.type));
+    if (is_argument(s.op)) widest = 16;
   }
   const auto shared_bytes = [&](int across, int group, size_t size) {
     const int rows = across < kWarp ? group * across / kWarp : group;  // what is left after combining in warps
-    return static_cast<int64_t>(size) * (rows + 1) * across * lanes;
+    return (static_cast<int64_t>(size) * (rows + 1) + footprint.scan_bytes * (group + 1)) * across * lanes;
   };
   const auto fits = [&](int across, int group) {
     return held_by(group) <= std::max(kHeldRegisters, footprint.held) &&
@@ -168,13 +230,15 @@ Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& sta
   } else {
     schedule.group = 512 / across;
   }
-  while (schedule.group > 1 && shared_bytes(across, schedule.group, 8) > kSharedBytes) schedule.group /= 2;
+  while (schedule.group > 1 && shared_bytes(across, schedule.group, std::max<size_t>(widest, 8)) > kSharedBytes)
+    schedule.group /= 2;
   while (schedule.group * across < kWarp) schedule.group *= 2;
   schedule.threads = across * schedule.group;
   if (few) {
     const int64_t pieces = ceil_div(n, int64_t{4} * schedule.group * schedule.slots);
-    schedule.splits = static_cast<int>(
-        std::clamp<int64_t>(ceil_div(4 * device.multiprocessors, ceil_div(columns, across)), 1, pieces));
+    schedule.splits =
+        static_cast<int>(std::clamp<int64_t>(pieces_that_fill(ceil_div(columns, across), device), 1, pieces));
+    if (scans) schedule.long_scan = LongScan::two_pass;
   }
   return schedule;
 }
@@ -191,9 +255,12 @@ Schedule choose_schedule(const Kernel& kernel, const Plan& plan, const Stages& s
     return schedule;
   }
   const Footprint words = footprint(kernel, plan, stages, lanes_reduced, lanes);
-  return lanes_reduced
-             ? choose_row(kernel, plan, lanes, words, device)
-             : choose_column(kernel, plan, stages, lanes, vector_bytes(plan, lanes_reduced, lanes), words, device);
+  Schedule schedule = lanes_reduced ? choose_row(kernel, plan, stages, lanes, words, device)
+                                    : choose_column(kernel, plan, stages, lanes,
+                                                    vector_bytes(plan, lanes_reduced, lanes), words, device);
+  const bool alone = !lanes_reduced && schedule.group == 1 && schedule.long_scan == LongScan::chunks;
+  if (alone) schedule.scan_parts = ScanParts::single;
+  return schedule;
 }
 
 }  // namespace onnxfuse::cuda

@@ -1,13 +1,23 @@
 // The choice of a schedule: which threads compute what. This is the one place that knows what suits a GPU.
 #pragma once
 
+#include <optional>
+
 #include "stages.h"
 
 namespace onnxfuse::cuda {
 
+// How scans get through a row that a block does not have at a time.
+enum class LongScan : uint8_t {
+  chunks,     // one block goes through it, piece by piece
+  look_back,  // a block a tile, in one launch; each waits for the sums of the tiles before it
+  two_pass,   // a block a piece, in three launches: the sums of the pieces, the prefixes of these, the scan
+};
+
 struct DeviceModel {
   int architecture = 90;  // 10 * major + minor compute capability
   int multiprocessors = 132;
+  std::optional<LongScan> long_scan;  // for measurements: instead of the choice that is made here
 };
 
 enum class ScheduleKind : uint8_t {
@@ -27,9 +37,15 @@ struct Schedule {
   int splits = 1;        // blocks that share a reduction; more than 1: a launch for each pass, partial results between
   int ahead = 0;         // registers for what all rows share, loaded before the last reduction is complete
   int blocks = 1;        // that a multiprocessor must have room for
+  LongScan long_scan = LongScan::chunks;
+  ScanParts scan_parts = ScanParts::combined;
 
   int block_group() const { return group / cluster; }
   int across() const { return threads / block_group(); }  // groups of a block
+  // Reductions and scans that several blocks share: each pass is a launch.
+  bool launches_apart() const { return splits > 1 || long_scan != LongScan::chunks; }
+  // Points along the reduced dimensions that a group has at a time.
+  int64_t step() const { return int64_t{slots} * group * (kind == ScheduleKind::row ? lanes : 1); }
 };
 
 // alignments: for each input tensor and then for each output tensor, the largest power of two up to 16 that divides its
@@ -38,7 +54,7 @@ struct Alignments {
   std::vector<uint8_t> inputs, outputs;
 };
 
-bool lanes_along_reduced(const Plan& plan);
+bool lanes_along_reduced(const Kernel& kernel, const Plan& plan);
 Schedule choose_schedule(const Kernel& kernel, const Plan& plan, const Stages& stages, bool lanes_reduced,
                          const Alignments& alignments, const DeviceModel& device);
 

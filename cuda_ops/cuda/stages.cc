@@ -59,7 +59,7 @@ Stages::Moments find_moments(const Kernel& kernel, const Plan& plan, const Stage
 
 }  // namespace
 
-Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced) {
+Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced, bool resident, ScanParts parts) {
   const int count = static_cast<int>(kernel.statements.size());
   Stages stages;
   stages.level.assign(count, 0);
@@ -76,12 +76,22 @@ Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced) {
       stages.level[i] = std::max(stages.level[i], stages.level[operand]);
       stages.scope[i] = std::max(stages.scope[i], stages.scope[operand]);
     }
+    if (is_scan(statement.op)) {
+      stages.scope[i] = Scope::point;
+      stages.scans.push_back(i);
+    }
     if (!is_reduction(statement.op)) continue;
     const int pass = stages.level[i]++;
     stages.passes = std::max(stages.passes, pass + 1);
     stages.reductions.resize(std::max(stages.reductions.size(), static_cast<size_t>(pass) + 1));
     stages.reductions[pass].push_back(i);
     stages.scope[i] = lanes_reduced || plan.parallel.empty() ? Scope::once : Scope::lane;
+  }
+
+  if (!stages.scans.empty()) {
+    if (!resident) stages.fresh = stages.passes;
+    if (parts == ScanParts::combined) stages.scan_pass = stages.passes++;
+    stages.reductions.resize(stages.passes);
   }
 
   // Reductions that no output uses are not worth a pass of their own, but they are rare: the program's writer drops
@@ -101,6 +111,9 @@ Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced) {
     visited.assign(count, false);
     if (pass < stages.passes) {
       for (const int i : stages.reductions[pass]) visit(visit, kernel.statements[i].operands[0], pass);
+      if (pass == stages.scan_pass) {
+        for (const int i : stages.scans) visit(visit, kernel.statements[i].operands[0], pass);
+      }
     } else {
       for (size_t k = 0; k < kernel.outputs.size(); ++k) {
         visit(visit, kernel.outputs[k].value, pass);
@@ -110,11 +123,12 @@ Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced) {
     std::vector<int>& list = stages.needed[pass];
     std::sort(list.begin(), list.end());
     for (const int i : list) {
-      if (stages.first_pass[i] < 0) stages.first_pass[i] = pass;
+      int& first = stages.first_pass[i];
+      if (first < 0 || (first < stages.fresh && pass >= stages.fresh)) first = pass;
     }
   }
   // A pass computes the statements that it is the first to use; what it needs of earlier ones has to be kept.
-  for (int pass = 0; pass <= stages.passes; ++pass) {
+  for (int pass = stages.fresh; pass <= stages.passes; ++pass) {
     const auto use = [&](int i) {
       if (stages.scope[i] != Scope::point || stages.first_pass[i] >= pass) return;
       (cheaper_repeated(kernel, plan, stages, i) ? stages.repeated : stages.kept)[i] = true;

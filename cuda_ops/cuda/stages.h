@@ -1,5 +1,5 @@
 // Which statements of a kernel are computed when. A reduction needs a pass over the reduced dimensions; what depends on
-// its result needs another one.
+// its result needs another one. Scans come after all reductions, in a pass of their own and the one that stores.
 #pragma once
 
 #include <vector>
@@ -14,6 +14,9 @@ enum class Scope : uint8_t { once, lane, point };
 
 struct Stages {
   int passes = 0;                            // passes over the reduced dimensions, besides the one that stores
+  std::vector<int> scans;                    // the storing pass computes them
+  int scan_pass = -1;                        // the pass before it, which combines their operands; -1: there is none
+  int fresh = 0;                             // no pass from this one on uses what earlier ones have kept
   std::vector<int> level;                    // by statement: number of passes before the value is known
   std::vector<Scope> scope;                  // by statement
   std::vector<std::vector<int>> reductions;  // by pass: reductions that it computes
@@ -32,8 +35,14 @@ struct Stages {
   Moments moments;
 };
 
+// Whether threads that hold parts of a reduced block have to exchange what their parts of the scans add up to.
+enum class ScanParts : uint8_t { combined, single };
+
 // lanes_reduced: neighbouring elements of a vector lie along the last reduced dimension (else the last parallel one).
-Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced);
+// resident: a thread has all of its points at a time. Else the passes from the scans on have some of the points at a
+// time, and nothing of the passes before.
+Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced, bool resident = true,
+                   ScanParts parts = ScanParts::combined);
 
 // Calls use(statement) for everything that a pass reads: operands of what it computes first, of its reductions, and
 // in the storing pass the outputs' values.
@@ -45,6 +54,9 @@ void for_each_use(const Kernel& kernel, const Stages& stages, int pass, Use use)
   }
   if (pass < stages.passes) {
     for (const int i : stages.reductions[pass]) use(kernel.statements[i].operands[0]);
+    if (pass == stages.scan_pass) {
+      for (const int i : stages.scans) use(kernel.statements[i].operands[0]);
+    }
   } else {
     for (const Output& output : kernel.outputs) use(output.value);
   }

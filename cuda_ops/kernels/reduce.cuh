@@ -56,24 +56,6 @@ DEVICE T reduce_lanes(const T (&value)[LANES]) {
   return reduce_first<Reduction, LANES>(value);
 }
 
-DEVICE i8 shuffle(i8 value, int mask) {
-  return static_cast<i8>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask));
-}
-DEVICE u8 shuffle(u8 value, int mask) {
-  return static_cast<u8>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask));
-}
-DEVICE i16 shuffle(i16 value, int mask) {
-  return static_cast<i16>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask));
-}
-DEVICE u16 shuffle(u16 value, int mask) {
-  return static_cast<u16>(__shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask));
-}
-DEVICE bool shuffle(bool value, int mask) { return __shfl_xor_sync(0xffffffffu, static_cast<int>(value), mask) != 0; }
-template <class T>
-DEVICE T shuffle(T value, int mask) {
-  return __shfl_xor_sync(0xffffffffu, value, mask);
-}
-
 // Over GROUP neighbouring threads of a warp (a power of two up to 32).
 template <class Reduction, int GROUP, class T>
 DEVICE T reduce_warp(T value) {

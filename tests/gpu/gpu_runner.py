@@ -32,7 +32,7 @@ def model(text: str) -> onnx.ModelProto:
     program = parse(text)
     names = [f"x{i}" for i in range(len(program.inputs))]
     outputs = [f"y{i}" for i in range(len(program.outputs))]
-    op_type = "FusedReduction" if "reduce_" in text else "FusedElementwise"
+    op_type = "FusedScan" if "scan_" in text else "FusedReduction" if "reduce_" in text else "FusedElementwise"
     node = helper.make_node(op_type, names, outputs, domain="onnxfuse", program=text)
 
     def infos(names: Sequence[str], tensors: Sequence[tuple[str, int]]) -> list[onnx.ValueInfoProto]:

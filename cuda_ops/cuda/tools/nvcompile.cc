@@ -49,8 +49,10 @@ void compile(const Case& request, bool print_source) {
     device.architecture = architecture;
     for (const Generated& kernel : generate_kernels(*program, bound, request.types, request.alignments, device)) {
       if (print_source) {
-        std::printf("%s// grid %u x %u, %u threads, %zu bytes of scratch\n", kernel.source.c_str(), kernel.grid.x,
-                    kernel.grid.y, kernel.threads, kernel.scratch_bytes);
+        std::printf("%s", kernel.source.c_str());
+        for (const LaunchGrid& grid : kernel.grids) std::printf("// grid %u x %u, ", grid.x, grid.y);
+        std::printf("%u threads, %zu bytes of scratch, %zu of them zero\n", kernel.threads, kernel.scratch_bytes,
+                    kernel.zeroed_bytes);
         continue;
       }
       std::string why;

@@ -1,0 +1,162 @@
+// Scans within a thread, a group of threads and a block. What is combined with what follows from positions alone.
+//
+// Everywhere, REVERSE scans from the last to the first. A is the type in which a block combines: that of the operands,
+// or double for products of floats.
+
+// Its identity leaves -0 alone, where a sum that begins with 0 does not.
+struct RunningSum {
+  template <class T>
+  DEVICE T identity() {
+    return static_cast<T>(-0.0f);
+  }
+  template <class T>
+  DEVICE T apply(T a, T b) {
+    return of_add(a, b);
+  }
+};
+// What leaves the range of double while factors are gathered comes back with further ones, as it would not if they had
+// been gathered from the first on: 0 times an overflow is 0 then.
+DEVICE double product_in_range(double a, double b) {
+  const double product = a * b;
+  if (of_isinf(product) && !of_isinf(a) && !of_isinf(b)) return copysign(0x1.fffffffffffffp1023, product);
+  if (product == 0.0 && a != 0.0 && b != 0.0) return copysign(0x1p-1074, product);
+  return product;
+}
+template <class T>
+DEVICE T product_in_range(T a, T b) {
+  return of_mul(a, b);
+}
+struct RunningProduct {
+  template <class T>
+  DEVICE T identity() {
+    return T(1);
+  }
+  template <class T>
+  DEVICE T apply(T a, T b) {
+    return product_in_range(a, b);
+  }
+};
+
+// Turns the operands of neighbouring points into results. `carry` is the combination of all that come before.
+template <class Scan, bool EXCLUSIVE, bool REVERSE, class A, class T, int LANES>
+DEVICE void scan_lanes(T (&value)[LANES], A carry) {
+  A run = Scan::template identity<A>();
+#pragma unroll
+  for (int j = 0; j < LANES; ++j) {
+    const int w = REVERSE ? LANES - 1 - j : j;
+    const A own = static_cast<A>(value[w]), before = run;
+    run = j == 0 ? own : Scan::apply(run, own);
+    const A all = EXCLUSIVE ? before : run;
+    value[w] = static_cast<T>(EXCLUSIVE && j == 0 ? carry : Scan::apply(carry, all));
+  }
+}
+// One point's result. `run` is the combination of the points that this thread has visited since `carry`.
+template <class Scan, bool EXCLUSIVE, class A, class T>
+DEVICE T scan_next(A carry, A& run, T value) {
+  const A before = run;
+  run = Scan::apply(run, static_cast<A>(value));
+  return static_cast<T>(Scan::apply(carry, EXCLUSIVE ? before : run));
+}
+
+// Over GROUP neighbouring threads (a power of two up to 32), own value included.
+template <class Scan, int GROUP, bool REVERSE, class A>
+DEVICE A scan_group(A value) {
+  const int thread = threadIdx.x % GROUP, position = REVERSE ? GROUP - 1 - thread : thread;
+#pragma unroll
+  for (int distance = 1; distance < GROUP; distance *= 2) {
+    const A earlier = shuffle_earlier<GROUP, REVERSE>(value, distance);
+    if (position >= distance) value = Scan::apply(earlier, value);
+  }
+  return value;
+}
+// From own value included to own value excluded.
+template <class Scan, int GROUP, bool REVERSE, class A>
+DEVICE A excluded(A included) {
+  const int thread = threadIdx.x % GROUP, position = REVERSE ? GROUP - 1 - thread : thread;
+  const A earlier = shuffle_earlier<GROUP, REVERSE>(included, 1);
+  return position == 0 ? Scan::template identity<A>() : earlier;
+}
+template <int GROUP, bool REVERSE, class A>
+DEVICE A last_of_group(A included) {
+  return shuffle_from<GROUP>(included, REVERSE ? 0 : GROUP - 1);
+}
+
+// part[k] belongs to vector k * GROUP + (thread in the group). Turns what each vector adds up to into what all before
+// it do; gives what all do.
+template <class Scan, int GROUP, bool REVERSE, class A, int SLOTS>
+DEVICE A scan_slots(A (&part)[SLOTS]) {
+  A sum = Scan::template identity<A>();
+#pragma unroll
+  for (int j = 0; j < SLOTS; ++j) {
+    const int k = REVERSE ? SLOTS - 1 - j : j;
+    const A included = scan_group<Scan, GROUP, REVERSE>(part[k]);
+    part[k] = Scan::apply(sum, excluded<Scan, GROUP, REVERSE>(included));
+    sum = Scan::apply(sum, last_of_group<GROUP, REVERSE>(included));
+  }
+  return sum;
+}
+// What all WARPS warps (a power of two) left in shared memory: gives what those before `warp` add up to, and sets `sum`
+// to what all do.
+template <class Scan, int WARPS, bool REVERSE, class A>
+DEVICE A scan_shared(const A* shared, int warp, A& sum) {
+  constexpr int AT_ONCE = WARPS < 32 ? WARPS : 32;
+  sum = Scan::template identity<A>();
+  A before = sum;
+#pragma unroll
+  for (int j = 0; j < WARPS / AT_ONCE; ++j) {
+    const int k = REVERSE ? WARPS / AT_ONCE - 1 - j : j;
+    const A included = scan_group<Scan, AT_ONCE, REVERSE>(shared[k * AT_ONCE + threadIdx.x % AT_ONCE]);
+    const A earlier = shuffle_from<AT_ONCE>(excluded<Scan, AT_ONCE, REVERSE>(included), warp % AT_ONCE);
+    if (warp / AT_ONCE == k) before = Scan::apply(sum, earlier);
+    sum = Scan::apply(sum, last_of_group<AT_ONCE, REVERSE>(included));
+  }
+  return before;
+}
+
+// A block of THREADS turns `count` values into the combinations of `first` and of all before each.
+template <class Scan, int THREADS, bool REVERSE, class T>
+DEVICE void scan_array(T* values, int count, T first) {
+  constexpr int EACH = 8, STEP = EACH * THREADS;
+  __shared__ T shared[2][THREADS / 32];
+  const int steps = (count + STEP - 1) / STEP;
+  for (int s = 0; s < steps; ++s) {
+    const int begin = (REVERSE ? steps - 1 - s : s) * STEP + threadIdx.x * EACH;
+    T part[1] = {Scan::template identity<T>()}, own[EACH];
+#pragma unroll
+    for (int j = 0; j < EACH; ++j) {
+      const int k = REVERSE ? EACH - 1 - j : j;
+      own[k] = begin + k < count ? values[begin + k] : Scan::template identity<T>();
+      part[0] = Scan::apply(part[0], own[k]);
+    }
+    T sum = scan_slots<Scan, 32, REVERSE>(part);
+    if (threadIdx.x % 32 == 0) shared[s % 2][threadIdx.x / 32] = sum;
+    __syncthreads();
+    const T before = scan_shared<Scan, THREADS / 32, REVERSE>(shared[s % 2], threadIdx.x / 32, sum);
+    T run = Scan::apply(first, Scan::apply(before, part[0]));
+#pragma unroll
+    for (int j = 0; j < EACH; ++j) {
+      const int k = REVERSE ? EACH - 1 - j : j;
+      if (begin + k < count) values[begin + k] = run;
+      run = Scan::apply(run, own[k]);
+    }
+    first = Scan::apply(first, sum);
+  }
+}
+// The same by one thread, for values that lie `stride` apart.
+template <class Scan, bool REVERSE, class T>
+DEVICE void scan_strided(T* values, int count, i64 stride, T first) {
+  constexpr int EACH = 16;
+  for (int s = 0; s < count; s += EACH) {
+    T own[EACH];
+#pragma unroll
+    for (int j = 0; j < EACH; ++j) {
+      if (s + j < count) own[j] = values[(REVERSE ? count - 1 - s - j : s + j) * stride];
+    }
+#pragma unroll
+    for (int j = 0; j < EACH; ++j) {
+      if (s + j >= count) break;
+      values[(REVERSE ? count - 1 - s - j : s + j) * stride] = first;
+      first = Scan::apply(first, own[j]);
+    }
+  }
+}
