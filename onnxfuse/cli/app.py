@@ -22,7 +22,6 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="onnxfuse",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -64,4 +63,4 @@ def main() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")  # a model's names need not fit the terminal's encoding
-    app()
+    app(prog_name="onnxfuse")  # also as `python -m onnxfuse`: the shell asks for completions by this name

@@ -9,9 +9,20 @@ from typing import Annotated
 
 import typer
 
+from onnxfuse.custom_ops import REWRITES
 from onnxfuse.errors import OnnxfuseError
 
-__all__ = ["Debug", "Provider", "Target", "Verbose", "check_output", "parse_dims", "parse_pairs", "parse_single_dims"]
+__all__ = [
+    "Debug",
+    "Provider",
+    "Target",
+    "Verbose",
+    "check_output",
+    "complete_rewrite",
+    "parse_dims",
+    "parse_pairs",
+    "parse_single_dims",
+]
 
 
 class Target(StrEnum):
@@ -30,6 +41,11 @@ class Provider(StrEnum):
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="List every fusion and every node left alone.")]
+
+
+def complete_rewrite(incomplete: str) -> list[str]:
+    """For the shell: the kinds of fusion that begin so."""
+    return [name for name in REWRITES if name.startswith(incomplete)]
 
 
 def parse_dims(pairs: Iterable[str]) -> dict[str, tuple[int, ...]]:

@@ -10,6 +10,7 @@ import typer
 from onnxfuse.capture import Obstacle, capture_obstacles, placement_obstacles
 from onnxfuse.cli.errors import reports_errors
 from onnxfuse.cli.options import Debug, Target
+from onnxfuse.cli.progress import progress
 from onnxfuse.errors import OnnxfuseError
 from onnxfuse.optimizer import Result
 from onnxfuse.runtime import PROVIDERS, runtime
@@ -37,10 +38,14 @@ def explain(
     import onnxfuse
     from onnxfuse.cli.explain import show_capture, show_explanation
 
-    result = onnxfuse.optimize(model, target=target.value, min_nodes=min_nodes, fallback=False)
+    with progress() as tell:
+        tell("optimizing", 0.0)
+        result = onnxfuse.optimize(model, target=target.value, min_nodes=min_nodes, fallback=False)
+        tell("asking ONNX Runtime", 0.5)
+        placed = _placement(result) if target is Target.cuda else None
     show_explanation(result.report, programs)
     if target is Target.cuda:
-        show_capture(capture_obstacles(result.model), _placement(result))
+        show_capture(capture_obstacles(result.model), placed)
 
 
 def _placement(result: Result) -> list[Obstacle] | None:

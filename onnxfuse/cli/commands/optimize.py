@@ -9,7 +9,7 @@ import typer
 
 from onnxfuse.cli.console import line
 from onnxfuse.cli.errors import reports_errors
-from onnxfuse.cli.options import Debug, Target, Verbose, check_output, parse_dims
+from onnxfuse.cli.options import Debug, Target, Verbose, check_output, complete_rewrite, parse_dims
 from onnxfuse.cli.progress import progress
 from onnxfuse.errors import OnnxfuseError
 
@@ -24,10 +24,16 @@ def optimize(
     ] = None,
     target: Annotated[Target, typer.Option(help="Where it is to run: what pays differs.")] = Target.cuda,
     skip: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Do not make this kind of fusion (repeatable).")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Do not make this kind of fusion (repeatable).", autocompletion=complete_rewrite
+        ),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Make only this kind of fusion (repeatable).")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Make only this kind of fusion (repeatable).", autocompletion=complete_rewrite
+        ),
     ] = None,
     min_nodes: Annotated[int, typer.Option(min=1, help="Fuse no fewer operators than this into a node.")] = 2,
     no_fallback: Annotated[
@@ -85,6 +91,7 @@ def optimize(
     if not tune and (dim or inputs or threads):
         raise OnnxfuseError("--dim, --inputs and --threads say what --tune measures with: give that as well")
     with progress() as tell:
+        tell("optimizing", 0.0)
         plan = onnxfuse.Tune(parse_dims(dim or []), inputs, threads, tune_seconds, progress=tell) if tune else None
         result = onnxfuse.optimize(
             model,
