@@ -145,6 +145,7 @@ def export(name: str, path: Path, exporter: str, opset: str, dtype: str, *, full
     """Writes one network to `path`, with torch's random numbers from seed 0."""
     torch.manual_seed(0)
     network, x = NETWORKS[name](full, batch)
+    _roughen(network)
     network = network.eval().to(DTYPES[dtype])
     if isinstance(network, Text):
         network.masked = exporter == "torchscript"
@@ -164,6 +165,17 @@ def export(name: str, path: Path, exporter: str, opset: str, dtype: str, *, full
                 network, (x,), str(path), dynamo=False, opset_version=version, input_names=["x"],
                 output_names=["y"], dynamic_axes=axes,
             )  # fmt: skip
+
+
+def _roughen(network: nn.Module) -> None:
+    """Makes parameters that are all alike (biases of 0, scales of 1) differ, as in trained networks.
+
+    Exporters drop a bias of zeros.
+    """
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.numel() > 1 and bool((parameter == parameter.flatten()[0]).all()):
+                parameter.add_(0.02 * torch.randn_like(parameter))
 
 
 @contextlib.contextmanager

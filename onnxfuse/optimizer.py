@@ -26,6 +26,7 @@ from onnxfuse.rewrites.constants import Constants, find_constants
 from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.functions import inline_fusible
 from onnxfuse.rewrites.fuse import Choice, FusedNode, fuse_graph
+from onnxfuse.rewrites.gemm_bias import put_back_biases, take_out_biases
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 from onnxfuse.rewrites.matmul_transposes import expose_swaps
@@ -136,16 +137,19 @@ def _optimized(model: str | os.PathLike[str] | onnx.ModelProto | gs.Graph, choic
     opset = _opset(proto)
     proto = inline_fusible(proto, choice.min_nodes)
     report = Report(target, model=os.fspath(model) if isinstance(model, (str, os.PathLike)) else proto.graph.name)
-    original = proto
+    proto = original = ModelEditor(proto).to_model()
+    additions: set[str] = set()
     for _ in range(_PASSES):
         editor = ModelEditor(proto)
-        if target == "cuda" and expose_swaps(editor):
-            editor = ModelEditor(editor.to_model())
+        if target == "cuda":
+            more = take_out_biases(editor, opset)
+            additions |= more
+            if expose_swaps(editor) or more:
+                editor = ModelEditor(editor.to_model())
         sorted_model = editor.to_model()
         if not same_order(proto.graph, sorted_model.graph):
             editor = ModelEditor(sorted_model)
         if not report.source:
-            original = sorted_model
             report.source = source_nodes(sorted_model.graph)
             report.nodes_before = len(report.source)
         before, report.refusals = report.refusals, []
@@ -156,6 +160,7 @@ def _optimized(model: str | os.PathLike[str] | onnx.ModelProto | gs.Graph, choic
         if len(report.fusions) == made:
             break
         proto = editor.to_model()
+    put_back_biases(editor, additions)
     refresh_functions(editor, min(opset, RUNNABLE_OPSET), fallback)
     optimized = editor.to_model()
     if opset > RUNNABLE_OPSET and report.fusions:

@@ -219,3 +219,9 @@ def _edit_program(node: onnx.NodeProto, old: bytes, new: bytes) -> None:
     (attribute,) = (a for a in node.attribute if a.name == "program")
     assert old in attribute.s
     attribute.s = attribute.s.replace(old, new)
+
+
+def test_an_activation_that_is_several_kernels_on_cuda_is_fused_alone() -> None:
+    model = parse("g (float[3, 4] x) => (float[3, 4] y) { y = HardSwish (x) }")
+    assert fused_nodes(optimize(model, target="cuda").model) == ["FusedElementwise"]
+    assert fused_nodes(optimize(model, target="cpu").model) == []

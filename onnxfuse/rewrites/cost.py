@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.rewrites.fragment import Value
+from onnxfuse.rewrites.lowering.activations import COMPOSITE
 from onnxfuse.rewrites.lowering.normalizations import NORMALIZATIONS
 from onnxfuse.rewrites.lowering.scans import SCANS
 
@@ -23,8 +24,8 @@ MAX_TENSORS = 48
 # The targets whose engine runs scans and arguments.
 SCAN_TARGETS = frozenset(("cpu",))
 # Operators that are worth a fused node on their own: a normalization is a region of several operators already, and
-# ONNX Runtime's running sums on the GPU take a thousand times as long as a copy.
-_SLOW = {"cuda": frozenset(SCANS), "cpu": frozenset[str]()}
+# ONNX Runtime's running sums on the GPU take a thousand times as long as a copy; some activations are several kernels.
+_SLOW = {"cuda": frozenset(SCANS) | COMPOSITE, "cpu": frozenset[str]()}
 
 
 def weight(op_type: str, target: str) -> int:

@@ -18,6 +18,7 @@ from onnxfuse.rewrites.dims import Shape
 from onnxfuse.rewrites.fragment import Builder, Fragment, RefusalError, Value
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.layout import Layout
+from onnxfuse.rewrites.lowering.data_movement import FREE
 from onnxfuse.rewrites.space import Space
 from onnxfuse.rewrites.views import View
 
@@ -36,8 +37,9 @@ def inline(view: GraphView, fragments: dict[int, Fragment]) -> set[int]:
 class _Inlining:
     def __init__(self, view: GraphView, fragments: dict[int, Fragment]) -> None:
         self.view, self.fragments = view, fragments
-        self.rearranging = {i for i, f in fragments.items() if all(s.op == "view" for s in f.steps) and f.steps}
+        self.rearranging = {i for i, f in fragments.items() if all(s.op == "view" for s in f.steps)}
         self.cutting = {i for i in self.rearranging if any(s.view.cuts for s in fragments[i].steps)}
+        self.outside = self.outside_regions()
         self.taken: set[int] = set()
         self.excluded: set[int] = set()
 
@@ -78,46 +80,53 @@ class _Inlining:
         return any(n in self.view.kept for n in self.view.protos[i].output)
 
     def parted(self) -> set[int]:
-        """Cheap work of which all users are parts (kind 2)."""
+        """Cheap work of which all users are parts (kind 2), of what no region computes."""
         cuts = {i for i in self.cutting - self.excluded if self.is_whole_cut(i)}
-        found: set[int] = set()
-        for i in sorted(self.fragments, reverse=True):
-            users = self.users(i)
-            if (
-                i in cuts | self.excluded
-                or not users
-                or self.is_kept(i)
-                or not self.is_cheap(i)
-                or len(users) > _MAX_PARTS
-            ):
-                continue
-            if all(c in cuts or c in found for c in users):
-                found.add(i)
-        while wrong := {i for i in found if not self.starts_outside(i, found, cuts)}:
-            found -= wrong
-        # Rearrangements alone gain nothing here.
-        return found if found - self.rearranging else set()
+        found = {i for i in self.fragments if i not in cuts and self.may_be_parted(i)}
+        while True:
+            before = len(found)
+            for i in sorted(found):
+                if any(p not in found and p not in self.outside for p in self.view.producers_of(i)):
+                    found.discard(i)
+            depth: dict[int, int] = dict.fromkeys(cuts, 0)
+            for i in sorted(found, reverse=True):
+                below = [depth.get(c, _MAX_STEPS) for c in self.users(i)]
+                if max(below) < _MAX_STEPS:
+                    depth[i] = max(below) + 1
+                else:
+                    found.discard(i)
+            if len(found) == before:
+                return found
+
+    def may_be_parted(self, i: int) -> bool:
+        steps = self.fragments[i].steps
+        return (
+            i not in self.excluded
+            and i not in self.outside  # a reshape there costs nothing
+            and 0 < len(self.users(i)) <= _MAX_PARTS
+            and not self.is_kept(i)
+            and len(steps) <= _MAX_STEPS
+            and all(s.op == "view" or not (s.reduces or s.axes) for s in steps)
+            and sum(cost.step_cost(s) for s in steps) <= cost.REPEATED_WORK
+        )
 
     def is_whole_cut(self, i: int) -> bool:
         """A cut with one result, or one whose results are all used in regions."""
         return len(self.fragments[i].outputs) == 1 or all(c in self.fragments for c in self.users(i))
 
-    def is_cheap(self, i: int) -> bool:
-        steps = self.fragments[i].steps
-        return (
-            len(steps) <= _MAX_STEPS
-            and all(s.op == "view" or not (s.reduces or s.axes) for s in steps)
-            and sum(cost.step_cost(s) for s in steps) <= cost.REPEATED_WORK
-        )
-
-    def starts_outside(self, i: int, found: set[int], cuts: set[int]) -> bool:
-        makers = [p for p in self.view.producers_of(i) if p in self.fragments]
-        return all(p in found for p in makers) and all(c in found or c in cuts for c in self.users(i))
+    def outside_regions(self) -> set[int]:
+        """The nodes that compute nothing a region could: no operators that fuse, and reshapes of their results."""
+        found: set[int] = set()
+        for i in range(len(self.view.protos)):
+            free = i in self.rearranging and self.view.protos[i].op_type in FREE
+            if i not in self.fragments or (free and all(p in found for p in self.view.producers_of(i))):
+                found.add(i)
+        return found
 
     def is_spread(self, i: int, parted: set[int]) -> bool:
         """Parts with users in regions alone, of what no region computes (kind 1)."""
         users = self.users(i)
-        makers = [p for p in self.view.producers_of(i) if p in self.fragments]
+        makers = [p for p in self.view.producers_of(i) if p not in self.outside]
         return (
             i not in self.excluded
             and len(self.fragments[i].outputs) > 1
@@ -136,6 +145,7 @@ class _Inlining:
         for j in inlined:
             b.fragment.constants.update(self.fragments[j].constants)
         b.fragment.outputs = {name: mapped(value) for name, value in original.outputs.items()}
+        b.fragment.steps = _needed(b.fragment)  # not the whole of what only parts are used of
         b.fragment.inlined = frozenset(inlined)
         Layout(Space(self.view.symbols)).add(b.fragment)  # refuses what lies in no space
         return b.fragment
@@ -167,6 +177,18 @@ class _Inlining:
             raise RefusalError("it would compute too much again")
         fragment = self.fragments[maker]
         return self.rebuilt(b, fragment, inlined)(fragment.outputs[value.tensor])
+
+
+def _needed(fragment: Fragment) -> list[Value]:
+    """The steps that a fragment's outputs are computed by."""
+    found: set[Value] = set()
+    pending = list(fragment.outputs.values())
+    while pending:
+        value = pending.pop()
+        if value not in found:
+            found.add(value)
+            pending += value.operands
+    return [s for s in fragment.steps if s in found]
 
 
 def _through(b: Builder, value: Value, view: View, shape: Shape) -> Value:

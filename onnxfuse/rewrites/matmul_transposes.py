@@ -21,6 +21,8 @@ from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 
 __all__ = ["expose_swaps"]
 
+_CUTS = frozenset(("Split", "Slice", "Gather"))
+
 
 def expose_swaps(editor: ModelEditor) -> bool:
     """Rewrites all graphs of a model; says whether anything changed."""
@@ -50,8 +52,8 @@ def _feeds_matmul(tensor: gs.Tensor, kept: Container[int]) -> bool:
 
 
 def _comes_from_region(tensor: gs.Tensor) -> bool:
-    """Whether an operator that computes makes a tensor, perhaps reshaped."""
-    while tensor.inputs and tensor.inputs[0].op in FREE:
+    """Whether an operator that computes makes a tensor, perhaps a part of it, reshaped."""
+    while tensor.inputs and tensor.inputs[0].op in FREE | _CUTS and tensor.inputs[0].inputs:
         tensor = tensor.inputs[0].inputs[0]
     maker = tensor.inputs[0] if tensor.inputs else None
     return maker is not None and (maker.domain or "", maker.op) in LOWERINGS and maker.op not in COPIES

@@ -9,7 +9,10 @@ from onnxfuse.custom_ops.types import is_float
 from onnxfuse.rewrites.fragment import Builder, RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import Operator, lowering
 
-__all__: list[str] = []
+__all__ = ["COMPOSITE", "gelu"]
+
+# ONNX Runtime's CUDA provider computes these by the operators of their definitions, each a kernel.
+COMPOSITE = frozenset(("HardSwish", "Mish", "Celu", "Swish", "SwiGLU"))
 
 
 def _float(op: Operator) -> Value:
