@@ -2,10 +2,11 @@
 """Exports well-known networks with random weights, by torch.onnx: what onnxfuse meets in practice.
 
     exports.py [NAME...] [--folder DIR] [--size small|full] [--exporter dynamo,torchscript] [--opset 17,newest]
-               [--dtype fp32,fp16]
+               [--dtype fp32,fp16] [--batch N] [--static]
 
 Needs torch, transformers and timm. `small` has the structure in a few layers and few channels; `full` is what people
-serve. Each model lies in DIR as NAME-EXPORTER-OPSET-DTYPE.onnx, with its weights inside.
+serve. The batch is a dynamic dimension but for --static. Each model lies in DIR as NAME-EXPORTER-OPSET-DTYPE.onnx, with
+its weights inside.
 """
 
 from __future__ import annotations
@@ -141,7 +142,17 @@ NETWORKS: dict[str, Callable[..., tuple[nn.Module, Tensor]]] = {
 }
 
 
-def export(name: str, path: Path, exporter: str, opset: str, dtype: str, *, full: bool = False, batch: int = 2) -> None:
+def export(
+    name: str,
+    path: Path,
+    exporter: str,
+    opset: str,
+    dtype: str,
+    *,
+    full: bool = False,
+    batch: int = 2,
+    dynamic: bool = True,
+) -> None:
     """Writes one network to `path`, with torch's random numbers from seed 0."""
     torch.manual_seed(0)
     network, x = NETWORKS[name](full, batch)
@@ -154,16 +165,16 @@ def export(name: str, path: Path, exporter: str, opset: str, dtype: str, *, full
     axes = {"x": {0: "batch"}}
     with torch.no_grad(), _quiet():
         if exporter == "dynamo":
-            dynamic = ({0: torch.export.Dim("batch", min=1, max=64)},)
+            shapes = ({0: torch.export.Dim("batch", min=1, max=64)},) if dynamic else None
             program = torch.onnx.export(
-                network, (x,), dynamo=True, opset_version=version, verbose=False, dynamic_shapes=dynamic,
+                network, (x,), dynamo=True, opset_version=version, verbose=False, dynamic_shapes=shapes,
                 input_names=["x"], output_names=["y"],
             )  # fmt: skip
             program.save(str(path), external_data=False)
         else:
             torch.onnx.export(
                 network, (x,), str(path), dynamo=False, opset_version=version, input_names=["x"],
-                output_names=["y"], dynamic_axes=axes,
+                output_names=["y"], dynamic_axes=axes if dynamic else None,
             )  # fmt: skip
 
 
@@ -202,6 +213,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--opset", default=",".join(OPSETS))
     parser.add_argument("--dtype", default=",".join(DTYPES))
     parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--static", action="store_true", help="a fixed batch")
     args = parser.parse_args(arguments)
     args.folder.mkdir(parents=True, exist_ok=True)
     failed = 0
@@ -211,7 +223,8 @@ def main(arguments: Sequence[str]) -> int:
                 for dtype in args.dtype.split(","):
                     path = args.folder / f"{name}-{exporter}-{opset}-{dtype}.onnx"
                     try:
-                        export(name, path, exporter, opset, dtype, full=args.size == "full", batch=args.batch)
+                        how = {"full": args.size == "full", "batch": args.batch, "dynamic": not args.static}
+                        export(name, path, exporter, opset, dtype, **how)
                         print(path, flush=True)
                     except Exception as error:
                         failed += 1
