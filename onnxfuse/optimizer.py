@@ -28,6 +28,7 @@ from onnxfuse.rewrites.functions import inline_fusible
 from onnxfuse.rewrites.fuse import Choice, FusedNode, fuse_graph
 from onnxfuse.rewrites.gemm_bias import put_back_biases, take_out_biases
 from onnxfuse.rewrites.graph import GraphView
+from onnxfuse.rewrites.hoisting import hoist_transposes
 from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 from onnxfuse.rewrites.matmul_transposes import expose_swaps
 from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
@@ -144,7 +145,7 @@ def _optimized(model: str | os.PathLike[str] | onnx.ModelProto | gs.Graph, choic
         if target == "cuda":
             more = take_out_biases(editor, opset)
             additions |= more
-            if expose_swaps(editor) or more:
+            if hoist_transposes(editor) | expose_swaps(editor) or more:
                 editor = ModelEditor(editor.to_model())
         sorted_model = editor.to_model()
         if not same_order(proto.graph, sorted_model.graph):
