@@ -49,10 +49,10 @@ std::string BodyWriter::write(const std::string& name, int first, int last) {
     write_pass(pass);
     if (schedule_.launches_apart()) {
       write_partials(pass);
-    } else if (joins_moments() && pass == 0) {
-      write_warp_mean();
-    } else if (joins_moments() && pass == 1) {
-      write_moments();
+    } else if (joins(pass) && pass == 0) {
+      write_warp_result();
+    } else if (joins(pass)) {
+      write_exchange();
       write_once(1);
       write_once(2);
     } else {
@@ -323,7 +323,7 @@ void BodyWriter::write_pass(int pass) {
   }
   if (storing) return;
   if (!looped && pass == stages_.passes - 1 && stages_.stores_points) write_loads(loads_ahead());
-  if (joins_moments() && pass < 2) return;
+  if (joins(pass)) return;
   for (const int i : stages_.reductions[pass]) write_combination(i);
   if (pass == stages_.scan_pass) write_scan_combination();
 }

@@ -62,10 +62,12 @@ class BodyWriter {
   void write_row_combination(int reduction, const std::string& total);
   void write_column_combination(int reduction, const std::string& total);
   void write_result(int reduction);
+  bool shares_row_between_warps() const;
   bool joins_moments() const;
-  std::string moments_template() const;
-  void write_warp_mean();
-  void write_moments();
+  bool joins_softmax() const;
+  bool joins(int pass) const { return pass < 2 && (joins_moments() || joins_softmax()); }
+  void write_warp_result();
+  void write_exchange();
   void write_partials(int pass);
   void read_partials(int pass);
   std::string partial_pointer(int reduction) const;

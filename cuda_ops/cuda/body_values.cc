@@ -191,7 +191,8 @@ void BodyWriter::write_point_statements(int pass) {
                                                             : "raw" + n + "[k][w]";
       out_.line(declaration + " = " + value + ";");
     } else if (earlier) {
-      out_.line(declaration + " = k" + n + "[k][w];");
+      const bool relative = pass > 1 && joins_softmax() && i == stages_.softmax.exponential;
+      out_.line(declaration + " = k" + n + "[k][w]" + (relative ? " * factor" + n : "") + ";");
     } else if (is_scan(statement(i).op)) {
       write_scan(i, declaration);
     } else {

@@ -15,7 +15,7 @@ constexpr size_t kMaxParameterBytes = 4096;  // that every driver accepts
 
 // Each file uses only what those before it define.
 constexpr const char* kTemplates[] = {"types.cuh", "convert.cuh", "index.cuh",   "math.cuh",   "division.cuh",
-                                      "fast.cuh",  "idioms.cuh",  "shuffle.cuh", "reduce.cuh", "moments.cuh"};
+                                      "fast.cuh",  "idioms.cuh",  "shuffle.cuh", "reduce.cuh", "exchange.cuh"};
 
 std::string primitive_functions(const Kernel& kernel) {
   std::set<std::string> seen;

@@ -31,6 +31,19 @@ bool is_f32(const Kernel& kernel, int i, Op op) {
   return kernel.statements[i].op == op && kernel.statements[i].type == Type::f32;
 }
 
+// True where the second pass uses results of the first for the statement `relative` alone, as it does not have them
+// yet, and leaves nothing behind but the statement `left`, and what is had anew.
+bool second_pass_is_for(const Kernel& kernel, const Stages& stages, int relative, int left) {
+  for (const int i : stages.needed[1]) {
+    if (i != left && stages.first_pass[i] == 1 && stages.kept[i]) return false;
+    for (int k = 0; i != relative && k < kernel.statements[i].operand_count; ++k) {
+      const int operand = kernel.statements[i].operands[k];
+      if (stages.scope[operand] != Scope::point && stages.level[operand] > 0) return false;
+    }
+  }
+  return true;
+}
+
 // The deviations of 16-bit elements need no correction for the rounding of a warp's mean: 2^-24 of it is little beside
 // the rounding of the elements themselves. They are had anew from the elements wherever they are needed.
 Stages::Moments find_moments(const Kernel& kernel, const Plan& plan, const Stages& stages) {
@@ -46,15 +59,22 @@ Stages::Moments find_moments(const Kernel& kernel, const Plan& plan, const Stage
   const auto& operands = kernel.statements[deviation].operands;
   if (!(operands[0] == value && operands[1] == mean) && !(operands[0] == mean && operands[1] == value)) return {};
   if (kernel.statements[value].op != Op::input || !is_16bit_float(plan.inputs[value].storage)) return {};
-  // The second pass must compute nothing else of the mean, as it does not have it yet, and leave nothing behind.
-  for (const int i : stages.needed[1]) {
-    if (i != deviation && stages.first_pass[i] == 1 && stages.kept[i]) return {};
-    for (int k = 0; i != deviation && k < kernel.statements[i].operand_count; ++k) {
-      const int operand = kernel.statements[i].operands[k];
-      if (stages.scope[operand] != Scope::point && stages.level[operand] > 0) return {};
-    }
-  }
+  if (!second_pass_is_for(kernel, stages, deviation, -1)) return {};
   return {mean, variance};
+}
+
+Stages::Softmax find_softmax(const Kernel& kernel, const Stages& stages) {
+  if (stages.passes < 2 || stages.reductions[0].size() != 1 || stages.reductions[1].size() != 1) return {};
+  const int maximum = stages.reductions[0][0], sum = stages.reductions[1][0];
+  if (!is_f32(kernel, maximum, Op::op_reduce_max) || !is_f32(kernel, sum, Op::op_reduce_sum)) return {};
+  const int exponential = kernel.statements[sum].operands[0];
+  if (!is_f32(kernel, exponential, Op::op_exp)) return {};
+  const int difference = kernel.statements[exponential].operands[0];
+  if (!is_f32(kernel, difference, Op::op_sub)) return {};
+  const auto& operands = kernel.statements[difference].operands;
+  if (operands[0] != kernel.statements[maximum].operands[0] || operands[1] != maximum) return {};
+  if (!second_pass_is_for(kernel, stages, difference, exponential)) return {};
+  return {maximum, exponential, sum};
 }
 
 }  // namespace
@@ -135,7 +155,10 @@ Stages make_stages(const Kernel& kernel, const Plan& plan, bool lanes_reduced, b
     };
     for_each_use(kernel, stages, pass, use);
   }
-  if (lanes_reduced) stages.moments = find_moments(kernel, plan, stages);
+  if (lanes_reduced) {
+    stages.moments = find_moments(kernel, plan, stages);
+    stages.softmax = find_softmax(kernel, stages);
+  }
   return stages;
 }
 

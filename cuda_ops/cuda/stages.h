@@ -33,6 +33,11 @@ struct Stages {
     int mean = -1, variance = -1;  // statements
   };
   Moments moments;
+  // The maximum of a row, exponentials relative to it, and their sum, where the first two passes are for that alone.
+  struct Softmax {
+    int maximum = -1, exponential = -1, sum = -1;  // statements
+  };
+  Softmax softmax;
 };
 
 // Whether threads that hold parts of a reduced block have to exchange what their parts of the scans add up to.
