@@ -2,6 +2,8 @@
 #
 #   make demo    optimize, run, validate and time a published model
 #   make test    linters, type check and all tests
+#   make docs    the documentation (build/site), without warnings
+#   make wheel   build, check and try out the wheel and sdist to publish (dist/)
 #   make build   build the library inside the tree, for work on it
 #
 #   make fuzz           compare random graphs, optimized and not: 100000 of them (COUNT=... SEED=...), hours
@@ -22,9 +24,9 @@ TORCH = torch==2.13.0
 WHEELS = build/wheels
 SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find cuda_ops onnxfuse -type f \
              ! -name '*.so' ! -name '*.pyc' 2>/dev/null)
-CXX_FILES = $(shell find cuda_ops -name '*.h' -o -name '*.cc' -o -name '*.cuh')
+CXX_FILES = $(shell find cuda_ops examples -name '*.h' -o -name '*.cc' -o -name '*.cuh')
 
-.PHONY: help demo test lint format exports build fuzz fuzz-programs clean
+.PHONY: help demo test lint format exports docs wheel build fuzz fuzz-programs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -50,6 +52,20 @@ format: $(VENV)/.tools
 # The library must show RegisterCustomOps to the process it is loaded into, and nothing else.
 exports: $(VENV)/.onnxfuse
 	$(BIN)/python scripts/check_exports.py "$$($(BIN)/onnxfuse library)"
+
+docs: $(VENV)/.tools
+	$(BIN)/mkdocs build --strict --quiet
+
+# In an environment of its own: the wheel must not depend on what this tree's happens to hold.
+wheel: build/wheel-env/.ready
+	build/wheel-env/bin/python scripts/build_wheel.py
+	build/wheel-env/bin/python scripts/check_wheel.py
+
+build/wheel-env/.ready: pyproject.toml
+	$(PYTHON) -m venv build/wheel-env
+	build/wheel-env/bin/python -m pip --disable-pip-version-check install -q $$($(PYTHON) -c \
+	  "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['wheel'])")
+	@touch $@
 
 # The library where the Python package in the tree finds it (onnxfuse/custom_ops/), built incrementally.
 build: $(VENV)/.tools
@@ -84,7 +100,7 @@ $(VENV)/.onnxfuse: $(WHEELS)/.built
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.onnxfuse
-	$(PIP) install -q "$$(ls $(WHEELS)/onnxfuse-*.whl)[cpu,test,other-tools]" "$(TORCH)"
+	$(PIP) install -q "$$(ls $(WHEELS)/onnxfuse-*.whl)[cpu,test,docs,other-tools]" "$(TORCH)"
 	@touch $@
 
 clean:
