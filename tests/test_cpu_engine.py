@@ -7,7 +7,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
-from cpu_runner import Array, check, run, run_in, session
+from cpu_runner import Array, check, run, run_in, session, ulps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import SMOOTH, arrays_for, programs
@@ -424,3 +424,61 @@ def test_division_by_a_constant_rounds_once(divisor: str) -> None:
     np.testing.assert_array_equal(actual, expected)
     numbers = ~np.isnan(expected)
     np.testing.assert_array_equal(np.signbit(actual[numbers]), np.signbit(expected[numbers]))
+
+
+# 8 MB and more go past the caches of common machines; rows of odd lengths lie anywhere between cache lines.
+@pytest.mark.parametrize("shape", [(1, 2500000), (3, 800001), (150, 16385), (9000, 257), (300, 8192)])
+def test_outputs_larger_than_caches(shape: tuple[int, int]) -> None:
+    x = normal(*shape)
+    chain = elementwise(2, ["d0, d1", "d0, 0"], ["relu f32 %0", "add f32 %2 %1", "mul f32 %3 %0"])
+    np.testing.assert_array_equal(run(chain, x, x[:, :1], threads=2)[0], (np.maximum(x, 0) + x[:, :1]) * x)
+    y = run(SOFTMAX, x, threads=2)[0]
+    wide = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(y, wide / wide.sum(axis=1, keepdims=True), rtol=2e-6)
+    gamma = normal(shape[1])
+    z = run(LAYER_NORM.format(t="f32"), x, gamma, gamma, threads=2)[0]
+    d = x.astype(np.float64) - x.mean(axis=1, keepdims=True, dtype=np.float64)
+    np.testing.assert_allclose(z, d / np.sqrt((d * d).mean(axis=1, keepdims=True) + 1e-5) * gamma + gamma, atol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [64, 128, 300, 1500, 20000])
+@pytest.mark.parametrize("op", ["reduce_sum", "reduce_mean", "reduce_max", "reduce_min"])
+def test_reductions_of_chains(op: str, columns: int) -> None:
+    """Reductions at the end of pipelines: of values that are stored too, of products, overflow, infinity and NaN."""
+    text = f"""onnxfuse 1
+space d0 | d1 |
+%0 = input 0 f32 [d0, d1]
+%1 = input 1 f32 [d1]
+%2 = mul f32 %0 %1
+%3 = abs f32 %2
+%4 = {op} f32 %3
+%5 = mul f32 %2 %0
+%6 = {op} f32 %5
+%7 = sub f32 %2 %4
+output 0 f32 [d0, d1] %3
+output 1 f32 [d0] %4
+output 2 f32 [d0] %6
+output 3 f32 [d0, d1] %7
+"""
+    x, w = normal(7, columns), normal(columns)
+    check(text, x, w, limit=4, floor=1e-4, threads=2)
+    for special in (np.inf, -np.inf, np.nan, 3e38):
+        x[2], x[3, 5], x[4, -1], x[5, columns // 2] = special, special, special, special
+        check(text, x, np.ones(columns, np.float32), limit=4, floor=1e-4)
+
+
+@pytest.mark.parametrize("divisor", [3.0, 1e-30, 1e-38, 1e-45, 0.0, -0.0, 1e31, 3e38, np.inf, np.nan, -7.0])
+def test_quotients_by_a_value_of_the_row(divisor: float) -> None:
+    x = np.concatenate([normal(200), normal(200) * 1e-38, [0.0, -0.0, np.inf, -np.inf, np.nan, 3e38, 1e-45]])
+    x = np.stack([x, x]).astype(np.float32)
+    d = np.array([[divisor], [-divisor]], np.float32)
+    text = elementwise(2, ["d0, d1", "d0, 0"], ["div f32 %0 %1"])
+    chain = elementwise(2, ["d0, d1", "d0, 0"], ["neg f32 %0", "div f32 %2 %1", "neg f32 %3"])
+    with np.errstate(all="ignore"):
+        expected = x.astype(np.float64) / d
+        subnormal = (np.abs(x) < 1e-30) | (np.abs(expected) < 1e-30)
+    for program in (text, chain):
+        actual = run(program, x, d)[0]
+        error = ulps(actual, expected)
+        assert error[~subnormal].max() <= 0.5
+        assert error.max() <= 2

@@ -97,6 +97,8 @@ class Compiler {
   // The operands of the product that reduction v absorbs, else its operand.
   int reduction_operands(int v, int* operands) const;
   void write_whole_reduction(int v);
+  // Notes that a pipeline may do the reduction.
+  void mark_fold(Instruction& i, int v, int operands) const;
   bool accumulates_tiles(int v) const;
   void write_init(int v);
   void write_accumulate(int v);
@@ -119,6 +121,7 @@ class Compiler {
   void write_value(int v);
   void write_item(int stage);
   void write_pass(int pass);
+  int64_t stored_bytes() const;
   // About what an item costs, in nanoseconds.
   void estimate();
 

@@ -1,5 +1,8 @@
 # Compiler options of the CPU engine's tile kernels; included by the CMakeLists.txt of the root.
 set(tile_options -O3 -fwrapv -fno-math-errno -fno-trapping-math)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  list(APPEND tile_options -Wno-pass-failed)  # loops that it cannot vectorize are asked for all the same
+endif()
 set_source_files_properties(${ops}/cpu/kernels_baseline.cc PROPERTIES COMPILE_OPTIONS "${tile_options}")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set_source_files_properties(${ops}/cpu/kernels_avx2.cc PROPERTIES

@@ -1,5 +1,6 @@
 // Joins float instructions that follow each other into pipelines.
 #include <algorithm>
+#include <set>
 
 #include "plan.h"
 
@@ -8,7 +9,7 @@ namespace {
 
 int operand_count(const Instruction& i) {
   if (i.work == Work::multiply_add) return 3;
-  if (i.work == Work::exp_of_difference) return 2;
+  if (i.work == Work::exp_of_difference || i.work == Work::fold_products) return 2;
   if (i.work != Work::primitive) return 1;
   switch (i.op) {
 #define ONNXFUSE_REDUCTION(...)
@@ -23,21 +24,32 @@ int operand_count(const Instruction& i) {
   }
 }
 
+bool folds(Work work) { return work == Work::fold || work == Work::fold_products; }
 bool narrows(Work work) { return work == Work::store_f16 || work == Work::store_bf16; }
 bool widens(Work work) { return work == Work::load_f16 || work == Work::load_bf16; }
 
 class Former {
  public:
-  explicit Former(KernelPlan& plan) : plan_(plan) {}
+  explicit Former(KernelPlan& plan) : plan_(plan) {
+    if (!plan.streams) return;
+    for (const Address& a : plan.addresses)
+      if (a.base == Address::Base::output && a.dense) streamed_.insert(a.reg);
+    const auto forget_read = [&](const Code& code) {
+      for (const Instruction& i : code)
+        for (uint16_t reg : {i.a, i.b, i.c}) streamed_.erase(reg);
+    };
+    for (const Code& code : plan.item_code) forget_read(code);
+    for (const Pass& pass : plan.passes) forget_read(pass.tile_code);
+  }
 
   void form(Code& code) {
     Code result;
     for (size_t first = 0; first < code.size();) {
       size_t last = first;
       while (last < code.size() && joins(code[last]) && alike(code[first].count, code[last].count) &&
-             parts_for(last - first + 1) <= kMostParts)
+             parts_for(last - first + 1) <= kMostParts && !waits(code, first, last))
         ++last;
-      if (last - first < 2) {
+      if (last - first < (may_stream(code[first]) ? 1u : 2u)) {
         result.push_back(code[first++]);
         continue;
       }
@@ -62,7 +74,25 @@ class Former {
     return tile_.stage(i.work, i.op, sources) != nullptr;
   }
 
+  // Whether an instruction needs what a reduction before it gives only at the end; or is one too many.
+  static bool waits(const Code& code, size_t first, size_t last) {
+    size_t count = folds(code[last].work);
+    const uint16_t regs[3] = {code[last].a, code[last].b, code[last].c};
+    for (size_t i = first; i < last; ++i) {
+      if (!folds(code[i].work)) continue;
+      if (std::find(regs, regs + operand_count(code[last]), code[i].out) != regs + operand_count(code[last]))
+        return true;
+      ++count;
+    }
+    return count > kMostFolds;
+  }
+
   static bool alike(Count a, Count b) { return (a == Count::inner) == (b == Count::inner); }
+
+  // Whether the value goes to an output that nothing reads again.
+  bool may_stream(const Instruction& i) const {
+    return plan_.streams && streamed_.count(i.out) > 0 && !folds(i.work) && !narrows(i.work);
+  }
 
   static bool reads(const Instruction& i, uint16_t reg) { return i.a == reg || i.b == reg || i.c == reg; }
 
@@ -85,9 +115,12 @@ class Former {
     int block = -1;  // the register whose value is in the block
     for (size_t i = first; i < last; ++i) {
       add(p, code, i, last, block);
-      block = narrows(code[i].work) ? code[i].a : code[i].out;
+      if (code[i].work == Work::fold_products)
+        block = -1;
+      else if (code[i].work != Work::fold)
+        block = narrows(code[i].work) ? code[i].a : code[i].out;
     }
-    p.parts.push_back({tile_.stage(Work::end, Op::input, nullptr), {}});
+    p.parts.push_back({tile_.stage(Work::end, Op::input, nullptr), {}, -1});
     Instruction result;
     result.count = Count::pipeline;
     result.pattern = static_cast<uint16_t>(plan_.pipelines.size());
@@ -109,6 +142,7 @@ class Former {
     const Instruction& i = code[at];
     Pipeline::Part part = {};
     Pipeline::Rest rest = {};
+    part.fold = rest.fold = -1;
     Source sources[3] = {Source::element, Source::element, Source::element};
     const uint16_t regs[3] = {i.a, i.b, i.c};
     const uint32_t steps[3] = {i.step_a, i.step_b, i.step_c};
@@ -120,6 +154,7 @@ class Former {
     }
     rest.fn = i.fn;
     rest.out = stream(p, i, i.out, narrows(i.work) ? 2 : 4, i.step_out);
+    if (folds(i.work)) return add_fold(p, i, part, rest, sources);
     p.rest.push_back(rest);
     const bool writes = i.work == Work::store || narrows(i.work);
     if (writes && sources[0] != Source::block) {  // what it stores comes from memory
@@ -129,15 +164,33 @@ class Former {
       p.parts.push_back(load);
     }
     if (writes) part.streams[0] = rest.out;
-    part.fn = tile_.stage(i.work, i.op, sources);
+    part.fn = tile_.stage(i.work == Work::store && may_stream(i) ? Work::stream : i.work, i.op, sources);
     p.parts.push_back(part);
     if (writes || !stays(code, at, last)) return;
-    Pipeline::Part store = {tile_.stage(Work::store, Op::input, sources), {rest.out}};
+    Pipeline::Part store = {
+        tile_.stage(may_stream(i) ? Work::stream : Work::store, Op::input, sources), {rest.out}, -1};
     p.parts.push_back(store);
+  }
+
+  void add_fold(Pipeline& p, const Instruction& i, Pipeline::Part part, Pipeline::Rest rest, Source* sources) {
+    const FoldFns fold = tile_.fold(i.op);
+    if (i.work == Work::fold_products) {
+      part.fn = tile_.stage(Work::primitive, Op::op_mul, sources);
+      p.parts.push_back(part);
+      sources[0] = Source::block;
+    }
+    part.fn = tile_.stage(i.work, i.op, sources);
+    part.fold = rest.fold = static_cast<int>(p.folds.size());
+    p.parts.push_back(part);
+    rest.fn = i.work == Work::fold ? fold.rest : fold.rest_of_products;
+    p.rest.push_back(rest);
+    const bool to_accumulator = plan_.layout.schedule == Schedule::row;
+    p.folds.push_back({fold.init, to_accumulator ? fold.accumulate : fold.finish, rest.out});
   }
 
   KernelPlan& plan_;
   const TileKernels& tile_ = tile_kernels();
+  std::set<uint16_t> streamed_;  // registers of outputs that are never read
 };
 
 }  // namespace

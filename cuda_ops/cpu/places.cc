@@ -99,7 +99,7 @@ int Compiler::destination(int v) {
     return memory_.register_of(static_cast<uint16_t>(address));
   }
   if (in_pass(x.scope) && x.kept && !computed_before) {
-    const int lender = analysis_.lender(v);
+    const int lender = plan_.streams ? -1 : analysis_.lender(v);
     p.kept_address = lender >= 0 ? store_address(lender) : memory_.kept_address(size_of(v));
     move_in_pass(p.kept_address);
     return memory_.register_of(static_cast<uint16_t>(p.kept_address));

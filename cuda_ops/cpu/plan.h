@@ -96,21 +96,29 @@ struct Stream {
   uint32_t row_step = 0;
 };
 
-constexpr size_t kMostParts = 64;
+constexpr size_t kMostParts = 64, kMostFolds = 8;
 
 // Instructions that are executed together, block of elements by block; what is left over takes them one by one.
 struct Pipeline {
   struct Part {
     StageFn fn;
     Stream streams[3];
+    int fold;  // whose state is operand 2; -1: none
   };
   struct Rest {
     TileFn fn;
     Stream out, in[3];
+    int fold;  // whose state is out; -1: none
+  };
+  // A reduction of each row, or of a tile into an accumulator.
+  struct Fold {
+    TileFn init, finish;
+    Stream out;
   };
   Instruction::Count count = Instruction::Count::tile;  // or inner; or steps, of which every part knows its own
   std::vector<Part> parts;                              // at most kMostParts; the last ends it
   std::vector<Rest> rest;
+  std::vector<Fold> folds;  // at most kMostFolds
 };
 
 struct Pass {
@@ -155,6 +163,7 @@ struct KernelPlan {
   std::vector<Accumulator> accumulators;
   // The items are few, so several tasks share each: row schedule, nothing is kept in the arena.
   bool shares_rows = false;
+  bool streams = false;  // outputs are so large that they go past the caches
   int totals_pass = -1;  // of shared rows: before the pass that scans; has no effect but on the states
   std::vector<SharedScan> scans;
   size_t arena_bytes = 0;

@@ -183,6 +183,38 @@ static inline double sum_floats(const Row& row, size_t n) {
   return sum;
 }
 
+#if defined(__AVX512F__)
+// The maximum or minimum of a row; NaNs are noted beside it, which is less work than to carry them through.
+template <class R>
+static inline float extreme_of_floats(const float* a, size_t n) {
+  constexpr size_t running = kRunning;
+  const auto best = [](Vector x, Vector y) { return is_same<R, Maximum> ? greater(x, y) : less(x, y); };
+  Vector v[running];
+  for (size_t j = 0; j < running; ++j) v[j] = splat(R::template identity<float>());
+  unsigned nan = 0;
+  size_t i = 0;
+  for (; i + running * kVector <= n; i += running * kVector) {
+    Vector x[running];
+    for (size_t j = 0; j < running; ++j) x[j] = load_vector(a + i + j * kVector);
+    for (size_t j = 0; j < running; j += 2) nan |= _mm512_cmp_ps_mask(x[j], x[j + 1], _CMP_UNORD_Q);
+    for (size_t j = 0; j < running; ++j) v[j] = best(v[j], x[j]);
+  }
+  for (size_t j = 0; i < n; i += kVector, ++j) {
+    const size_t m = n - i < kVector ? n - i : kVector;
+    const Vector x = Floats{a}.rest(i, m, R::template identity<float>());
+    nan |= _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    v[j] = best(v[j], x);
+  }
+  if (nan) return kNaN;
+  return fold_vector<R>(best(best(v[0], v[2]), best(v[1], v[3])));
+}
+#else
+template <class R>
+static inline float extreme_of_floats(const float* a, size_t n) {
+  return fold_floats<R>(Floats{a}, 0, n);
+}
+#endif
+
 template <class R, class T>
 static inline Accumulator<R, T> fold_row(const void* a, size_t n) {
   using A = Accumulator<R, T>;
@@ -190,7 +222,7 @@ static inline Accumulator<R, T> fold_row(const void* a, size_t n) {
   if constexpr (is_same<R, Sum> && is_same<T, float>)
     return sum_floats(Floats{pa}, n);
   else if constexpr (!R::widens && is_same<T, float>)
-    return fold_floats<R>(Floats{pa}, 0, n);
+    return extreme_of_floats<R>(pa, n);
   else
     return fold<R, A>(n, [=](size_t i) { return static_cast<A>(load<T>(pa + i)); });
 }

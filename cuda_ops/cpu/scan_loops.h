@@ -64,14 +64,21 @@ static inline Lanes<A> load_lanes(const T* p) {
   typedef T Elements __attribute__((vector_size(LanesOf<A>::count * sizeof(T))));
   Elements e;
   __builtin_memcpy(&e, p, sizeof e);
-  return __builtin_convertvector(e, Lanes<A>);
+  if constexpr (is_same<A, T>)
+    return e;
+  else
+    return widen(e);
 }
 
 template <class A, class T>
 static inline void store_lanes(T* p, Lanes<A> v) {
   typedef T Elements __attribute__((vector_size(LanesOf<A>::count * sizeof(T))));
-  const Elements e = __builtin_convertvector(v, Elements);
-  __builtin_memcpy(p, &e, sizeof e);
+  if constexpr (is_same<A, T>) {
+    __builtin_memcpy(p, &v, sizeof v);
+  } else {
+    const Elements e = narrow(v);
+    __builtin_memcpy(p, &e, sizeof e);
+  }
 }
 
 template <class R, class A, bool reverse, size_t by = 1>

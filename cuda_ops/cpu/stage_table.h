@@ -75,6 +75,8 @@ static Stage pick_stage_of_primitive(Op op, const Source* sources) {
     case Op::op_mul:
       return pick_binary<V_mul>(sources);
     case Op::op_div:
+      if (sources[1] == kElement && sources[0] != kElement)
+        return sources[0] == kBlockSource ? divide_stage<kBlockSource> : divide_stage<kMemory>;
       return pick_binary<V_div>(sources);
     case Op::op_max:
       return pick_binary<V_max>(sources);
@@ -116,6 +118,17 @@ static Stage pick_stage_of_primitive(Op op, const Source* sources) {
   }
 }
 
+static Stage pick_fold(Op op, Source a) {
+  switch (op) {
+    case Op::op_reduce_max:
+      return a == kBlockSource ? extreme_stage<Maximum, kBlockSource> : extreme_stage<Maximum, kMemory>;
+    case Op::op_reduce_min:
+      return a == kBlockSource ? extreme_stage<Minimum, kBlockSource> : extreme_stage<Minimum, kMemory>;
+    default:
+      return a == kBlockSource ? sum_stage<kBlockSource> : sum_stage<kMemory>;
+  }
+}
+
 static StageFn find_stage(Work work, Op op, const Source* sources) {
   Stage stage = nullptr;
   switch (work) {
@@ -128,6 +141,10 @@ static StageFn find_stage(Work work, Op op, const Source* sources) {
     case Work::exp_of_difference:
       stage = pick_exp_of_difference(sources);
       break;
+    case Work::fold:
+    case Work::fold_products:  // after a step that multiplies
+      stage = pick_fold(op, sources[0]);
+      break;
     case Work::load:
       stage = sources[0] == kMemory ? unary_stage<V_identity, kMemory> : unary_stage<V_identity, kElement>;
       break;
@@ -139,6 +156,9 @@ static StageFn find_stage(Work work, Op op, const Source* sources) {
       break;
     case Work::store:
       stage = store_stage;
+      break;
+    case Work::stream:
+      stage = stream_stage;
       break;
     case Work::store_f16:
       stage = narrow_stage<store_half>;

@@ -32,7 +32,7 @@ static void last_stage(ONNXFUSE_STAGE_PARAMETERS) {
 // Where an operand comes from: the block, a tensor or tile, one element.
 template <Source source>
 static inline Vector operand(const Step* step, int number, size_t at, size_t j, const Block& block) {
-  const float* p = static_cast<const float*>(step->operand[number]);
+  const float* p = reinterpret_cast<const float*>(step->operand[number]);
   if constexpr (source == Source::block)
     return block.v[j];
   else if constexpr (source == Source::memory)
@@ -53,6 +53,15 @@ static void binary_stage(ONNXFUSE_STAGE_PARAMETERS) {
   Block b = ONNXFUSE_BLOCK;
   for (size_t j = 0; j < kVectors; ++j)
     b.v[j] = F::value(operand<a>(step, 0, at, j, b), operand<b_>(step, 1, at, j, b));
+  ONNXFUSE_NEXT(b);
+}
+
+template <Source a>
+static void divide_stage(ONNXFUSE_STAGE_PARAMETERS) {
+  Block b = ONNXFUSE_BLOCK;
+  const Divisor divisor(*reinterpret_cast<const float*>(step->operand[1]));
+  for (size_t j = 0; j < kVectors; ++j) b.v[j] = operand<a>(step, 0, at, j, b);
+  for (size_t j = 0; j < kVectors; ++j) b.v[j] = divisor.divide(b.v[j]);
   ONNXFUSE_NEXT(b);
 }
 
@@ -99,9 +108,35 @@ static void exp_of_difference_stage(ONNXFUSE_STAGE_PARAMETERS) {
 
 static void store_stage(ONNXFUSE_STAGE_PARAMETERS) {
   const Block b = ONNXFUSE_BLOCK;
-  float* p = static_cast<float*>(step->operand[0]) + at;
+  float* p = reinterpret_cast<float*>(step->operand[0]) + at;
   for (size_t j = 0; j < kVectors; ++j) store_vector(p + j * kVector, b.v[j]);
   ONNXFUSE_NEXT(b);
+}
+
+// Past the caches, where the address allows.
+static void stream_stage(ONNXFUSE_STAGE_PARAMETERS) {
+#if defined(__AVX2__)
+  const Block b = ONNXFUSE_BLOCK;
+  float* p = reinterpret_cast<float*>(step->operand[0]) + at;
+  if (reinterpret_cast<uintptr_t>(p) % sizeof(Vector) == 0) {
+    for (size_t j = 0; j < kVectors; ++j) {
+#if defined(__AVX512F__)
+      _mm512_stream_ps(p + j * kVector, b.v[j]);
+#else
+      _mm256_stream_ps(p + j * kVector, b.v[j]);
+#endif
+    }
+    ONNXFUSE_NEXT(b);
+  }
+#endif
+  return store_stage(step, at, v0, v1, v2, v3, v4, v5, v6, v7);
+}
+
+// Waits until what was stored past the caches can be seen.
+static void fence() {
+#if defined(__AVX2__)
+  _mm_sfence();
+#endif
 }
 
 // From and to the 16-bit floats.
@@ -109,7 +144,7 @@ template <TileFn fn>
 static void load_stage(ONNXFUSE_STAGE_PARAMETERS) {
   Block b = ONNXFUSE_BLOCK;
   alignas(64) float t[kBlock];
-  fn(t, static_cast<const uint16_t*>(step->operand[0]) + at, nullptr, nullptr, kBlock);
+  fn(t, reinterpret_cast<const uint16_t*>(step->operand[0]) + at, nullptr, nullptr, kBlock);
   __builtin_memcpy(&b, t, sizeof t);
   ONNXFUSE_NEXT(b);
 }
@@ -119,7 +154,7 @@ static void narrow_stage(ONNXFUSE_STAGE_PARAMETERS) {
   const Block b = ONNXFUSE_BLOCK;
   alignas(64) float t[kBlock];
   __builtin_memcpy(t, &b, sizeof t);
-  fn(static_cast<uint16_t*>(step->operand[0]) + at, t, nullptr, nullptr, kBlock);
+  fn(reinterpret_cast<uint16_t*>(step->operand[0]) + at, t, nullptr, nullptr, kBlock);
   ONNXFUSE_NEXT(b);
 }
 

@@ -112,6 +112,7 @@ void Task::run(int64_t first, int64_t last) {
       grid_.advance(layout_.grid);
     }
   }
+  if (plan_.streams) tile_kernels().fence();
 }
 
 void Task::place(int64_t block) {
@@ -169,7 +170,7 @@ void Task::execute_last(const Code& code) {
   for (size_t i = 0; i < code.size(); ++i) {
     for (size_t j = 0; j < plan_.addresses.size(); ++j) {
       const Address& a = plan_.addresses[j];
-      if (!a.dense) continue;
+      if (!a.dense || plan_.streams) continue;
       const size_t lines = static_cast<size_t>(a.block) / line;
       const char* next = item_address_[j] + a.block;
       for (size_t l = lines * i / code.size(); l < lines * (i + 1) / code.size(); ++l)
@@ -212,6 +213,7 @@ void Task::run_tiles(size_t number, int64_t first, int64_t last) {
     }
   }
   for (uint16_t i : pass.moving) reg_[plan_.addresses[i].reg] = item_address_[i];
+  if (plan_.streams && plan_.shares_rows) tile_kernels().fence();
 }
 
 void Task::execute(const Code& code) {
@@ -270,23 +272,35 @@ void Task::run_pipeline(const Pipeline& p) {
   const int64_t rows = p.count == Instruction::Count::steps ? rows_ : 1;
   const size_t n = p.count == Instruction::Count::tile ? static_cast<size_t>(rows_) * inner : inner;
   const size_t blocks = n / tile.block, done = blocks * tile.block;
+  const int64_t count = static_cast<int64_t>(n);
+  alignas(64) char states[kMostFolds][kFoldBytes];
   Step steps[kMostParts];
+  struct Moving {
+    char** operand;
+    size_t step;
+  } moving[3 * kMostParts];
+  size_t movings = 0;
+  for (size_t k = 0; k < p.parts.size(); ++k) {
+    const Pipeline::Part& part = p.parts[k];
+    steps[k].fn = part.fn;
+    for (int o = 0; o < 3; ++o) {
+      steps[k].operand[o] = reg_[part.streams[o].reg];
+      if (part.streams[o].row_step != 0) moving[movings++] = {&steps[k].operand[o], part.streams[o].row_step};
+    }
+    if (part.fold >= 0) steps[k].operand[2] = states[part.fold];
+  }
   for (int64_t r = 0; r < rows; ++r) {
     const auto at = [&](const Stream& s) { return reg_[s.reg] + static_cast<size_t>(r) * s.row_step; };
-    if (blocks > 0) {
-      Step* step = steps;
-      for (const Pipeline::Part& part : p.parts) {
-        step->fn = part.fn;
-        for (int k = 0; k < 3; ++k) step->operand[k] = at(part.streams[k]);
-        ++step;
-      }
-      tile.run_blocks(steps, blocks);
-    }
-    if (done == n) continue;
+    for (size_t f = 0; f < p.folds.size(); ++f) p.folds[f].init(states[f], nullptr, nullptr, nullptr, 1);
+    if (blocks > 0) tile.run_blocks(steps, blocks);
     for (const Pipeline::Rest& i : p.rest) {
+      if (done == n) break;
       const auto rest = [&](const Stream& s) { return at(s) + done * s.size; };
-      i.fn(rest(i.out), rest(i.in[0]), rest(i.in[1]), rest(i.in[2]), n - done);
+      char* const out = i.fold >= 0 ? states[i.fold] : rest(i.out);
+      i.fn(out, rest(i.in[0]), rest(i.in[1]), rest(i.in[2]), n - done);
     }
+    for (size_t f = 0; f < p.folds.size(); ++f) p.folds[f].finish(at(p.folds[f].out), states[f], &count, nullptr, 1);
+    for (size_t k = 0; k < movings; ++k) *moving[k].operand += moving[k].step;
   }
 }
 

@@ -40,16 +40,20 @@ struct ScanFns {
 
 // Pipelines: chains of float operations over blocks of elements that stay in vector registers.
 
-// What a step does: a primitive; a loop of two operations, as in TileKernels; from or to a tensor; nothing, at the end.
+// What a step does: a primitive; a loop of two operations, as in TileKernels; taking the block into a reduction; from
+// or to a tensor; nothing, at the end.
 enum class Work : uint8_t {
   none,
   primitive,
   multiply_add,
   exp_of_difference,
+  fold,
+  fold_products,
   load,
   load_f16,
   load_bf16,
   store,
+  stream,
   store_f16,
   store_bf16,
   end
@@ -61,7 +65,17 @@ enum class Source : uint8_t { block, memory, element };
 using StageFn = void (*)();
 struct Step {
   StageFn fn;
-  void* operand[3];
+  char* operand[3];
+};
+
+// A reduction at the end of a pipeline, of floats: its stage has the state for operand 2.
+constexpr size_t kFoldBytes = 128;  // at most, of a state
+struct FoldFns {
+  TileFn init;              // out: a state
+  TileFn rest;              // out: a state, takes in n elements of a
+  TileFn rest_of_products;  // or of a[i] * b[i]; nullptr where there is no such loop
+  TileFn finish;            // out: the result of state a; b: int64_t, the number of elements reduced
+  TileFn accumulate;        // out: an accumulator of ReductionFns, takes in state a
 };
 
 struct TileKernels {
@@ -79,12 +93,14 @@ struct TileKernels {
   TileFn (*copy)(size_t size);                             // elements of 1, 2, 4 or 8 bytes
   TileFn (*splat)(size_t size);                            // out[i] = a[0]
   ReductionFns (*reduction)(Op op, Type type, bool last);  // last: of an argument; type: of the operand
+  FoldFns (*fold)(Op op);                                  // all nullptr where there is none
   ScanFns (*scan)(Op op, Type type, bool exclusive, bool reverse);
 
   // The stage of a step of a pipeline, nullptr where there is none.
   StageFn (*stage)(Work work, Op op, const Source* sources);
   size_t block;                                          // elements
   void (*run_blocks)(const Step* steps, size_t blocks);  // the last step is Work::end
+  void (*fence)();                                       // after Work::stream, before others read what it stored
 };
 
 // The best set for this machine.

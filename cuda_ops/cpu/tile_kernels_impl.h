@@ -29,15 +29,17 @@ namespace {
 #include "argument_loops.h"
 #include "scan_loops.h"
 #include "stages.h"
+#include "folds.h"
 #include "stage_table.h"
 // clang-format on
 
 }  // namespace
 
 extern const TileKernels ONNXFUSE_ISA;
-const TileKernels ONNXFUSE_ISA = {
-    find_primitive, find_multiply_add, find_exp_of_difference, find_cast, find_load,  find_store,
-    find_copy,      find_splat,        find_reduction,         find_scan, find_stage, kBlock,
-    run_blocks};
+const TileKernels ONNXFUSE_ISA = {find_primitive, find_multiply_add, find_exp_of_difference,
+                                  find_cast,      find_load,         find_store,
+                                  find_copy,      find_splat,        find_reduction,
+                                  find_fold,      find_scan,         find_stage,
+                                  kBlock,         run_blocks,        fence};
 
 }  // namespace onnxfuse::cpu

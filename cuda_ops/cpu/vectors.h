@@ -46,6 +46,73 @@ static inline Vector less(Vector a, Vector b) {
 #endif
 }
 
+// Half a vector of floats, as doubles and back; compilers convert these in pieces where they are not told how.
+typedef float HalfVector __attribute__((vector_size(sizeof(Vector) / 2)));
+typedef double Doubles __attribute__((vector_size(sizeof(Vector))));
+
+static inline Doubles widen(HalfVector v) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_cvtps_pd(0xff, v);
+#elif defined(__AVX2__)
+  return _mm256_cvtps_pd(v);
+#else
+  return __builtin_convertvector(v, Doubles);
+#endif
+}
+
+static inline HalfVector narrow(Doubles v) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_cvtpd_ps(0xff, v);
+#elif defined(__AVX2__)
+  return _mm256_cvtpd_ps(v);
+#else
+  return __builtin_convertvector(v, HalfVector);
+#endif
+}
+
+// One divisor for many: a / d rounded once, from the reciprocal and what its product leaves, where d is of ordinary
+// size and the machine has FMA. Where a or the quotient is subnormal, or nearly so, it may be two units off.
+class Divisor {
+ public:
+  explicit Divisor(float d) : d_(splat(d)), r_(splat(1.0f / d)) {
+    const float size = __builtin_fabsf(d);
+    ordinary_ = size > 0x1p-100f && size < 0x1p100f;
+  }
+  inline Vector divide(Vector a) const { return ordinary_ ? corrected(a) : a / d_; }
+
+ private:
+  inline Vector corrected(Vector a) const {
+#if defined(__AVX512F__)
+    const Vector q = a * r_;
+    constexpr int special = 0x9f;  // NaN, infinity, zero
+    return _mm512_mask3_fmadd_ps(_mm512_fnmadd_ps(q, d_, a), r_, q,
+                                 static_cast<__mmask16>(~_mm512_fpclass_ps_mask(q, special)));
+#elif defined(__AVX2__)
+    const Vector q = a * r_, number = q - q;
+    const Vector corrected = _mm256_fmadd_ps(_mm256_fnmadd_ps(q, d_, a), r_, q);
+    return _mm256_or_ps(number == number ? corrected : q, _mm256_and_ps(q, splat(-0.0f)));  // -0 stays
+#else
+    return a / d_;
+#endif
+  }
+
+  Vector d_, r_;
+  bool ordinary_;
+};
+
+static void divide_loop(void* out, const void* a, const void* b, const void*, size_t n) {
+  auto* po = static_cast<float*>(out);
+  auto* pa = static_cast<const float*>(a);
+  const Divisor divisor(*static_cast<const float*>(b));
+  size_t i = 0;
+  for (; i + kVector <= n; i += kVector) store_vector(po + i, divisor.divide(load_vector(pa + i)));
+  if (i == n) return;
+  Vector rest = {};
+  __builtin_memcpy(&rest, pa + i, (n - i) * sizeof(float));
+  rest = divisor.divide(rest);
+  __builtin_memcpy(po + i, &rest, (n - i) * sizeof(float));
+}
+
 #if defined(__AVX512F__)
 #define ONNXFUSE_VECTOR_FUNCTIONS
 
@@ -53,12 +120,11 @@ static inline Vector less(Vector a, Vector b) {
 static inline Vector exp_bounded(Vector a) {
   const Vector k = (a * splat(kLog2E) + splat(kRounder)) - splat(kRounder);
   const Vector r = (a - k * splat(kLn2Hi)) - k * splat(kLn2Lo);
-  Vector q = splat(0.0013820747f);
-  q = q * r + splat(0.008368677f);
-  q = q * r + splat(0.041668266f);
-  q = q * r + splat(0.16666521f);
-  q = q * r + splat(0.49999994f);
-  q = q * r + splat(1);
+  Vector q = splat(0.00829027221f);
+  q = q * r + splat(0.0418981612f);
+  q = q * r + splat(0.166676387f);
+  q = q * r + splat(0.499991477f);
+  q = q * r + splat(0.999999702f);
   q = q * r + splat(1);
   return _mm512_maskz_scalef_ps(0xffff, q, k);
 }

@@ -23,10 +23,17 @@ void Compiler::write_whole_reduction(int v) {
   for (int k = 0; k < count; ++k) in[k] = {expanded(operands[k], form), form, size_of(operands[k])};
   release_operands(v);
   const int out = place(v).reg = destination(v);
-  if (form == kFull)
-    code(v).push_back(call_in_steps(fn, operand(v), in, count));
-  else
-    code(v).push_back(call(fn, kInner, out, in[0].reg, in[1].reg));
+  Instruction i =
+      form == kFull ? call_in_steps(fn, operand(v), in, count) : call(fn, kInner, out, in[0].reg, in[1].reg);
+  mark_fold(i, v, count);
+  code(v).push_back(i);
+}
+
+void Compiler::mark_fold(Instruction& i, int v, int operands) const {
+  const Statement& s = statement(v);
+  if (statement(s.operands[0]).type != Type::f32 || tile_.fold(s.op).init == nullptr) return;
+  i.work = operands == 2 ? Work::fold_products : Work::fold;
+  i.op = s.op;
 }
 
 bool Compiler::accumulates_tiles(int v) const {
@@ -50,8 +57,10 @@ void Compiler::write_accumulate(int v) {
                                          place(v).accumulator, place(operands[0]).reg));
   } else {
     const int a = expanded(operands[0], kFull), b = count == 2 ? expanded(operands[1], kFull) : 0;
-    this_pass().tile_code.push_back(
-        call(count == 2 ? reduction(v).row_of_products : reduction(v).row, kFull, place(v).accumulator, a, b));
+    Instruction i =
+        call(count == 2 ? reduction(v).row_of_products : reduction(v).row, kFull, place(v).accumulator, a, b);
+    mark_fold(i, v, count);
+    this_pass().tile_code.push_back(i);
   }
   release_operands(v);
 }
