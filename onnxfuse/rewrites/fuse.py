@@ -183,19 +183,35 @@ def _fuse_regions(
         region = pending.pop()
         try:
             if parts := _divided(view, fragments, region):
-                pending += parts
+                pending += region.parts or parts
             else:
                 fused.append(_finish(view, fragments, region, choice))
-        except _ScatterError:
-            everything = (*region.nodes, *_inlined(fragments, region.nodes))
-            scattering |= {i for i in everything if view.protos[i].op_type == "Transpose"}
-        except _ProgramRefusalError as refusal:
-            half = set(region.nodes[: len(region.nodes) // 2])
-            region.refused.append((region.nodes[0], refusal.reason))
-            pending += _parts(view, fragments, region, half)
         except RefusalError as refusal:
-            refused.update(dict.fromkeys(region.nodes, refusal.reason))
+            if region.parts:
+                pending += region.parts
+            else:
+                pending += _refuse(view, fragments, region, refusal, scattering, refused)
     return scattering
+
+
+def _refuse(
+    view: GraphView,
+    fragments: dict[int, Fragment],
+    region: Region,
+    refusal: RefusalError,
+    scattering: set[int],
+    refused: dict[int, str],
+) -> list[Region]:
+    """Records why a region cannot be a fused node, or gives the parts to try."""
+    if isinstance(refusal, _ScatterError):
+        everything = (*region.nodes, *_inlined(fragments, region.nodes))
+        scattering |= {i for i in everything if view.protos[i].op_type == "Transpose"}
+    elif isinstance(refusal, _ProgramRefusalError):
+        region.refused.append((region.nodes[0], refusal.reason))
+        return _parts(view, fragments, region, set(region.nodes[: len(region.nodes) // 2]))
+    else:
+        refused.update(dict.fromkeys(region.nodes, refusal.reason))
+    return []
 
 
 def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, choice: Choice) -> FusedNode:

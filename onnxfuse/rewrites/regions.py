@@ -7,6 +7,8 @@ one after the other, where
 2. its values lie in one iteration space (layout.py),
 3. it stays within the limits of cost.py.
 
+Regions that only read the same tensor are joined last (siblings.py).
+
 A join that is refused is recorded with its reason; the node stays in the region it has. Time is linear in the size of
 the graph for all graphs whose regions are bounded (they are, by cost.MAX_NODES).
 """
@@ -20,6 +22,7 @@ from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.layout import Layout
 from onnxfuse.rewrites.lowering.data_movement import FREE
+from onnxfuse.rewrites.siblings import join_siblings
 from onnxfuse.rewrites.space import Space
 
 __all__ = ["Region", "grow_regions"]
@@ -30,14 +33,21 @@ _SEARCH_LIMIT = 4096
 
 @dataclass(eq=False)
 class Region:
-    """Nodes (by index, ascending) and their values' layout. `refused` has the joins that did not come about."""
+    """Nodes (by index, ascending) and their values' layout.
+
+    `refused` has the joins that did not come about, `parts` the regions that are one because they read the same tensor:
+    where it cannot be a fused node they can.
+    """
 
     nodes: list[int]
     layout: Layout
     refused: list[tuple[int, str]] = field(default_factory=list)
+    parts: tuple[Region, ...] = ()
 
 
-class _Growth:
+class Growth:
+    """The regions of a graph as they grow: `region_of` each node that has one, and why others have none."""
+
     def __init__(self, view: GraphView, fragments: dict[int, Fragment]) -> None:
         self.view, self.fragments = view, fragments
         self.region_of: dict[int, Region] = {}
@@ -93,7 +103,19 @@ class _Growth:
         region = self.region_of.get(i)
         return region.nodes if region is not None else [i]
 
-    def check_convex(self, a: Region, b: Region) -> None:
+    def unite(self, a: Region, b: Region, nodes: list[int], layout: Layout) -> Region:
+        """One region, laid out, in place of two that can each be a fused node as well."""
+        parts = (*(a.parts or (a,)), *(b.parts or (b,)))
+        united = Region(nodes, layout, [*a.refused, *b.refused], parts)
+        self.region_of.update(dict.fromkeys(nodes, united))
+        return united
+
+    def part(self, region: Region) -> None:
+        """Takes a region of siblings apart again."""
+        for part in region.parts:
+            self.region_of.update(dict.fromkeys(part.nodes, part))
+
+    def check_convex(self, a: Region, b: Region, limit: int = _SEARCH_LIMIT) -> None:
         """Refuses where a path leads from one region through other nodes, or other regions, to the other one."""
         newest = len(b.nodes) == 1 and b.nodes[0] > a.nodes[-1]
         first = min(a.nodes[0], b.nodes[0])
@@ -111,7 +133,7 @@ class _Growth:
             if unit[-1] < first:
                 continue
             visited += 1
-            if visited > _SEARCH_LIMIT:
+            if visited > limit:
                 raise RefusalError("the graph around it is too entangled to prove that the nodes can run together")
             for j in unit:
                 for p in self.view.producers_of(j):
@@ -123,20 +145,25 @@ class _Growth:
 
 def grow_regions(view: GraphView, fragments: dict[int, Fragment]) -> tuple[list[Region], dict[int, str]]:
     """The regions of a graph, in the order of their first nodes, and the nodes that fit no space, with reasons."""
-    growth = _Growth(view, fragments)
+    growth = Growth(view, fragments)
     for i in sorted(fragments):
         growth.visit(i)
-    regions = list({id(r): r for r in growth.region_of.values()}.values())
-    while cycle := _cyclic(view, growth, regions):
+    join_siblings(growth)
+    regions = list(dict.fromkeys(growth.region_of.values()))
+    while cycle := _cyclic(view, regions):
+        regions.remove(cycle)
+        if cycle.parts:
+            growth.part(cycle)
+            regions += cycle.parts
+            continue
         # The search above looks back to the region's first node only; a cycle over several regions can escape it.
         for i in cycle.nodes:
             growth.refused[i] = "its region and another need each other's results"
             del growth.region_of[i]
-        regions.remove(cycle)
     return sorted(regions, key=lambda r: r.nodes[0]), growth.refused
 
 
-def _cyclic(view: GraphView, growth: _Growth, regions: list[Region]) -> Region | None:
+def _cyclic(view: GraphView, regions: list[Region]) -> Region | None:
     """A region that cannot be ordered with the rest of the graph, or None where all can."""
     unit_of = {i: i for i in range(len(view.protos))}
     for region in regions:
@@ -157,4 +184,5 @@ def _cyclic(view: GraphView, growth: _Growth, regions: list[Region]) -> Region |
             waiting[b] -= 1
             if waiting[b] == 0:
                 ready.append(b)
-    return next((r for r in reversed(regions) if r.nodes[0] in waiting and len(r.nodes) > 1), None)
+    cyclic = [r for r in reversed(regions) if r.nodes[0] in waiting and len(r.nodes) > 1]
+    return next((r for r in cyclic if r.parts), cyclic[0] if cyclic else None)
