@@ -127,7 +127,7 @@ def test_two_scans_of_one_axis_are_one_node_and_two_of_different_axes_are_two() 
         "{ a = Abs (x) b = CumSum (a, i) y = Sqrt (b) c = CumSum <exclusive = 1> (a, k) z = Sqrt (c) }"
     )
     assert fused(graph.replace("AXIS", "-1")) == ["FusedScan"]
-    assert fused(graph.replace("AXIS", "0")) == ["FusedScan", "FusedScan"]
+    assert fused(graph.replace("AXIS", "0"), target="cuda") == ["FusedScan", "FusedScan"]
 
 
 def test_a_scan_in_a_shape_that_splits_its_axis() -> None:
@@ -214,3 +214,16 @@ def test_the_maximum_and_its_argument_are_one_node() -> None:
 def test_an_axis_of_extent_1(step: str) -> None:
     graph = f"{{ a = Neg (x) b = {step} c = Cast <to = 1> (b) y = Exp (c) }}"
     fused(f"g (float[4, 1] x) => (float[4, 1] y) <int64 k = {{1}}> {graph}")
+
+
+def test_a_running_sum_alone_is_worth_a_node_on_the_gpu() -> None:
+    graph = "g (float[N, 8] x) => (float[N, 8] y) <int64 axis = {1}> { y = CumSum (x, axis) }"
+    assert fused(graph, sizes={"N": 3}, target="cuda") == ["FusedScan"]
+
+
+def test_a_running_sum_along_columns_needs_company_on_the_cpu() -> None:
+    graph = "g (float[N, 8] x) => (float[N, 8] y) <int64 axis = {0}> { a = CumSum (x, axis) y = Neg (a) }"
+    assert fused(graph, sizes={"N": 3}) == []
+    assert fused(graph, sizes={"N": 3}, min_nodes=1) == ["FusedScan"]
+    assert fused(graph.replace("{0}", "{1}"), sizes={"N": 3}) == ["FusedScan"]
+    assert fused(graph, sizes={"N": 3}, target="cuda") == ["FusedScan"]

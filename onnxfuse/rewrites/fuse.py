@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onnxfuse.custom_ops import REWRITES
-from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import Program
 from onnxfuse.custom_ops.types import from_numpy
 from onnxfuse.outline import node_label, source_node
@@ -154,15 +153,12 @@ def _attach_gone(view: GraphView, fused: list[FusedNode], taken: set[int]) -> se
 
 
 def _check_allowed(fragment: Fragment, choice: Choice) -> None:
-    """Refuses what can be in none of the rewrites asked for, or has no kernel on the target."""
+    """Refuses what can be in none of the rewrites asked for."""
     scans = any(s.scans for s in fragment.steps)
     if scans and "scan" not in choice.rewrites:
         raise RefusalError("scans are switched off (skip, only)")
     if any(s.reduces for s in fragment.steps) and choice.rewrites <= {"elementwise"}:
         raise RefusalError("reductions are switched off (skip, only)")
-    indices = any(PRIMITIVES[s.op].kind == "argument" for s in fragment.steps if s.op in PRIMITIVES)
-    if (scans or indices) and choice.target not in cost.SCAN_TARGETS:
-        raise RefusalError(f"there is no kernel for it on the target {choice.target}")
 
 
 def _fuse_regions(
@@ -248,7 +244,10 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     moving = (*region.nodes, *inlined)
     if any(view.protos[i].op_type == "Transpose" for i in moving) and scattered(emitted.program.kernels[0]):
         raise _ScatterError("a fused kernel would read or write scattered elements")
-    rewrite = classify(emitted.program.kernels[0])
+    kernel = emitted.program.kernels[0]
+    rewrite = classify(kernel)
+    if rewrite == "scan" and choice.min_nodes > 1 and weight < cost.least_for_scan(kernel, choice.target):
+        raise RefusalError("ONNX Runtime scans along another axis than the last in less time on the CPU")
     if rewrite not in choice.rewrites:
         raise RefusalError(f"the rewrite {rewrite} is switched off (skip, only)")
     if outputs[0] in choice.dropped:
