@@ -43,6 +43,7 @@ std::string BodyWriter::one_plus(int i, Scope context) const {
   for (int k = 0; k < 2; ++k) {
     const Statement &one = statement(s.operands[k]), &function = statement(s.operands[1 - k]);
     if (one.op != Op::constant || one.literal.f != 1.0) continue;
+    if (function.op != Op::op_erf && function.op != Op::op_tanh) continue;
     const bool fast = fast_.exponential[i] && context == Scope::point;
     const std::string argument = "(" + operand(function.operands[0], context) + ")";
     if (function.op == Op::op_erf) return (fast ? "fast_one_plus_erf" : "of_one_plus_erf") + argument;
