@@ -15,6 +15,7 @@ from onnxfuse.custom_ops import REWRITES as NODE_TYPES
 from onnxfuse.custom_ops.fallback import refresh_functions
 from onnxfuse.custom_ops.types import to_onnx
 from onnxfuse.damage import check_damage
+from onnxfuse.diagnosis import diagnosed
 from onnxfuse.editing import ModelEditor, from_graphsurgeon
 from onnxfuse.errors import ModelError, OnnxfuseError
 from onnxfuse.external_data import external_tensors, with_small_values
@@ -133,11 +134,17 @@ def _tuned(
 
 
 def _optimized(model: str | os.PathLike[str] | onnx.ModelProto | gs.Graph, choice: Choice, fallback: bool) -> Result:
-    target = choice.target
     proto, source_dir = _read(model)
+    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else proto.graph.name
+    with diagnosed(proto):
+        return _fused(proto, source_dir, choice, fallback, name)
+
+
+def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fallback: bool, name: str) -> Result:
+    target = choice.target
     opset = _opset(proto)
     proto = inline_fusible(proto, choice.min_nodes)
-    report = Report(target, model=os.fspath(model) if isinstance(model, (str, os.PathLike)) else proto.graph.name)
+    report = Report(target, model=name)
     proto = original = ModelEditor(proto).to_model()
     additions: set[str] = set()
     for _ in range(_PASSES):

@@ -9,10 +9,14 @@ from __future__ import annotations
 import onnx
 import onnx.inliner
 
+from onnxfuse.errors import ModelError
 from onnxfuse.rewrites.lowering import LOWERINGS
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 
 __all__ = ["inline_fusible"]
+
+_Key = tuple[str, str]  # domain and name
+_MOST_NODES = 1_000_000
 
 
 def inline_fusible(model: onnx.ModelProto, min_nodes: int) -> onnx.ModelProto:
@@ -32,7 +36,25 @@ def inline_fusible(model: onnx.ModelProto, min_nodes: int) -> onnx.ModelProto:
         chosen |= more
     if not chosen:
         return model
+    count = _count_inlined([(n.domain, n.op_type) for n in model.graph.node], calls)
+    if count > _MOST_NODES:
+        raise ModelError(
+            f"the model's local functions call each other so that {count} operators come of them; at most "
+            f"{_MOST_NODES} are followed"
+        )
     return onnx.inliner.inline_selected_functions(model, sorted(chosen), exclude=False)
+
+
+def _count_inlined(nodes: list[_Key], calls: dict[_Key, list[_Key]]) -> int:
+    """The number of operators once all functions are opened; one that calls itself is the inliner's to refuse."""
+    counts: dict[_Key, int] = {}
+    pending = list(calls)
+    for _ in range(len(calls)):  # each turn knows at least one more, where none calls itself
+        pending = [key for key in pending if key not in counts]
+        for key in pending:
+            if all(inner in counts or inner not in calls for inner in calls[key]):
+                counts[key] = sum(counts.get(inner, 1) for inner in calls[key])
+    return sum(counts.get(key, 1) for key in nodes)
 
 
 def _opsets(owner: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:

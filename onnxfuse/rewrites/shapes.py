@@ -11,6 +11,7 @@ import onnx
 from onnx import numpy_helper
 
 from onnxfuse.custom_ops.types import from_onnx
+from onnxfuse.custom_ops.verify import MAX_MAGNITUDE
 from onnxfuse.rewrites.dims import Dim, Shape, Symbols
 from onnxfuse.rewrites.shape_rules import RULES
 from onnxfuse.rewrites.shape_site import Site, TensorType
@@ -18,6 +19,8 @@ from onnxfuse.rewrites.shape_values import SymbolicValue, propagate
 
 __all__ = ["Scope", "TensorType", "infer", "symbolic_scope"]
 
+# Vectors above this length are no shapes.
+LONG_VECTOR = 1 << 16
 # Initializers above this size say nothing about shapes; inference runs without their data.
 SMALL = 1024
 
@@ -43,12 +46,27 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _inferred(skeleton: onnx.ModelProto) -> onnx.ModelProto:
-    for data_prop in (True, False):
-        try:
-            return onnx.shape_inference.infer_shapes(skeleton, data_prop=data_prop)
-        except Exception:
-            continue
-    return skeleton
+    try:
+        inferred = onnx.shape_inference.infer_shapes(skeleton)
+    except Exception:
+        inferred = skeleton
+    # ONNX's propagation of data holds a dimension for each element of whatever vector might be a shape: gigabytes where
+    # a vector is long, although nothing that long is a shape.
+    if any(_has_long_vector(graph) for graph in (inferred.graph, skeleton.graph)):
+        return inferred
+    try:
+        return onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
+    except Exception:
+        return inferred
+
+
+def _has_long_vector(graph: onnx.GraphProto) -> bool:
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) == 1 and dims[0].dim_value > LONG_VECTOR:
+            return True
+    bodies = (a.g for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
+    return any(_has_long_vector(body) for body in bodies)
 
 
 def _forget_growth(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
@@ -178,8 +196,15 @@ def symbolic_scope(
                 continue
             hinted = _declared_type(hints[name], symbols) if name in hints else UNKNOWN
             shape = shapes[i] if shapes is not None and i < len(shapes) else None
-            scope[name] = TensorType(hinted.type, symbols.shortened(_combine(hinted.shape, shape)))
+            scope[name] = TensorType(hinted.type, symbols.shortened(_possible(_combine(hinted.shape, shape))))
     return scope
+
+
+def _possible(shape: Shape | None) -> Shape | None:
+    """The shape, or None where no program can have it: nothing so large is to be computed."""
+    if shape is None or all(d <= MAX_MAGNITUDE for d in shape if isinstance(d, int)):
+        return shape
+    return None
 
 
 def _remember(name: str, value: np.ndarray, constants: dict[str, np.ndarray], values: dict[str, SymbolicValue]) -> None:
@@ -211,4 +236,4 @@ def _declared_type(value: onnx.ValueInfoProto, symbols: Symbols) -> TensorType:
         else:
             # "?" says nothing, though several dimensions are called so.
             shape.append(symbols.fresh() if d.dim_param[:1] in ("", "?", "!") else symbols.named(d.dim_param))
-    return TensorType(from_onnx(tensor.elem_type) or "", tuple(shape))
+    return TensorType(from_onnx(tensor.elem_type) or "", _possible(tuple(shape)))

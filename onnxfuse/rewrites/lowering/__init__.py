@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+
+import onnx
+
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.lowering import (
     activations,
@@ -36,6 +40,9 @@ def lower(operator: Operator) -> Fragment:
         )
     if operator.opset > NEWEST_OPSET:
         raise RefusalError(f"opset {operator.opset} is newer than what onnxfuse knows ({NEWEST_OPSET})")
+    most = _most_inputs(operator.op_type, operator.domain, operator.opset)
+    if len(operator.inputs) > most:
+        raise RefusalError(f"it has {len(operator.inputs)} inputs, where {operator.op_type} takes {most} at most")
     results = found(operator)
     for i, name in enumerate(operator.outputs):
         if name and i >= len(results):
@@ -48,3 +55,13 @@ def lower(operator: Operator) -> Fragment:
                 raise RefusalError(f"its output {name} has an element type that the fused form does not give")
             b.fragment.outputs[name] = value
     return b.fragment
+
+
+@functools.cache
+def _most_inputs(op_type: str, domain: str, opset: int) -> int:
+    if domain not in ("", "ai.onnx") or not onnx.defs.has(op_type, domain):
+        return 1 << 31
+    try:
+        return int(onnx.defs.get_schema(op_type, opset, domain).max_input)
+    except onnx.defs.SchemaError:  # newer than this opset, or than this version of onnx
+        return 1 << 31

@@ -72,6 +72,8 @@ def _reshape(op: Operator) -> Sequence[Value]:
 def _transpose(op: Operator) -> Sequence[Value]:
     x = op.value(0)
     perm = [int(p) for p in op.attribute("perm", range(len(x.shape))[::-1])]
+    if sorted(perm) != list(range(len(x.shape))):
+        raise RefusalError(f"its perm {perm} is no permutation of {len(x.shape)} dimensions")
     return [op.build.through(x, views.transposition(x.shape, perm))]
 
 
