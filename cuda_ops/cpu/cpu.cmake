@@ -11,3 +11,11 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     COMPILE_OPTIONS "${tile_options};-mavx2;-mfma;-mf16c;-mbmi;-mbmi2;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512")
   set_source_files_properties(${ops}/cpu/dispatch.cc PROPERTIES COMPILE_DEFINITIONS ONNXFUSE_X86_KERNELS)
 endif()
+
+# Test tool, not installed: the engine without ONNX Runtime.
+add_executable(onnxfuse-cpucheck EXCLUDE_FROM_ALL
+  ${ops}/cpu/tools/check.cc ${ops}/parser.cc ${ops}/scanner.cc ${ops}/literal.cc ${ops}/verify.cc ${ops}/stores.cc
+  ${ops}/table.cc ${ops}/binding.cc ${cpu_sources} ${generated}/primitives.inc)
+target_include_directories(onnxfuse-cpucheck PRIVATE ${ops} ${generated})
+target_compile_options(onnxfuse-cpucheck PRIVATE -Wall -Wextra $<$<BOOL:${ONNXFUSE_WERROR}>:-Werror>)
+target_link_libraries(onnxfuse-cpucheck PRIVATE Threads::Threads)
