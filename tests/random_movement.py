@@ -22,6 +22,7 @@ class Movement(Values):
         if x is None:
             return None
         kinds = [self.transpose, self.reshape, self.reshape, self.squeeze, self.expand, self.slice, self.split]
+        kinds += [self.gather, self.parts]
         return kinds[int(self.rng.integers(len(kinds)))](x)
 
     def transpose(self, x: Var) -> Var:
@@ -125,3 +126,32 @@ class Movement(Values):
             self.nodes.append(helper.make_node("Split", [x.name], names, axis=axis, split=sizes))
         self.values += outputs
         return outputs[0]
+
+    def gather(self, x: Var) -> Var:
+        """One index, indices at equal distances, or any."""
+        axes = [k for k, d in enumerate(x.shape) if d > 0]
+        if not axes:
+            return x
+        axis = int(self.rng.choice(axes))
+        extent = x.shape[axis]
+        index = np.array(int(self.rng.integers(-extent, extent)), np.int64)
+        if self.rng.random() < 0.6:
+            start, step = int(self.rng.integers(extent)), int(self.rng.choice([1, 1, 2, -1]))
+            index = np.array(range(extent)[start::step], np.int64)
+        if index.ndim and self.rng.random() < 0.2:
+            index = self.rng.permutation(index)
+        shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+        return self.add("Gather", [x, self.constant(index)], shape, x.bound, exact=x.exact, axis=axis)
+
+    def parts(self, x: Var) -> Var:
+        """Cheap work on what no region computes, of which only parts are used."""
+        outside = self.constant(np.ones(len(x.shape), np.int64))
+        y = self.add("Tile", [x, outside], x.shape, x.bound, exact=x.exact)
+        hidden = len(self.values) - 1
+        if self.rng.random() < 0.7:
+            y = self.add("Add", [y, y], x.shape, 2 * x.bound, exact=x.exact)
+        for _ in range(int(self.rng.integers(0, 3))):
+            y = (self.transpose, self.reshape)[int(self.rng.integers(2))](y)
+        del self.values[hidden:]  # nothing else uses them
+        cut = (self.slice, self.gather, self.split)
+        return [cut[int(self.rng.integers(3))](y) for _ in range(int(self.rng.integers(1, 4)))][-1]
