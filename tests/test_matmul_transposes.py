@@ -70,3 +70,54 @@ def test_a_transposition_that_is_no_swap_behind_heads_stays_whole() -> None:
     _, model, report = optimized(graph, target="cuda")
     assert permutations(model) in ([], [[0, 3, 1, 2]])
     assert len(model.graph.node) + sum(len(f.nodes) - 1 for f in report.fusions) == 3
+
+
+JOINED = (
+    "g (float[2, 3, 5, 4] x, float[2, 3, 7, 4] q) => (float[2, 3, 7, 5] y) <float c = {0.5}, "
+    "int64[3] three = {-1, 5, 4}, int64[4] four = {2, 3, 4, 5}> { a = Tanh (x) r = Reshape (a, three) "
+    "t = Transpose <perm = [0, 2, 1]> (r) u = Reshape (t, four) s = Mul (u, c) y = MatMul (q, s) }"
+)
+
+
+def test_a_swap_of_joined_dimensions_is_one_of_the_last_two() -> None:
+    """As torch exports the keys of its attention."""
+    ops, model, report = optimized(JOINED, target="cuda")
+    assert ops == ["FusedElementwise"]
+    assert report.fusions[0].operators == ("Tanh", "Mul")
+    assert permutations(model) == [[0, 1, 3, 2]]
+    assert [n.op_type for n in model.graph.node if n.domain != "onnxfuse"] == ["Transpose", "MatMul"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("float[2, 3, 7, 5] y)", "float[2, 3, 7, 5] y, float[6, 4, 5] t)"),  # also a result
+        ("int64[4] four = {2, 3, 4, 5}", "int64[4] four = {3, 2, 4, 5}"),  # separated in another way
+        ("int64[3] three = {-1, 5, 4}", "int64[3] three = {6, 4, 5}"),  # joined in another way
+    ],
+)
+def test_other_reshapes_around_a_swap_stay(old: str, new: str) -> None:
+    graph = JOINED.replace(old, new)
+    if "{3, 2, 4, 5}" in new:
+        graph = graph.replace("float[2, 3, 7, 4] q", "float[3, 2, 7, 4] q")
+        graph = graph.replace("(float[2, 3, 7, 5] y", "(float[3, 2, 7, 5] y")
+    if "{6, 4, 5}" in new:
+        graph = graph.replace("four = {2, 3, 4, 5}", "four = {2, 3, 5, 4}")
+        graph = graph.replace("float[2, 3, 7, 4] q", "float[2, 3, 7, 5] q")
+        graph = graph.replace("(float[2, 3, 7, 5] y", "(float[2, 3, 7, 4] y")
+    _, model, _ = optimized(graph, target="cuda")
+    assert [0, 1, 3, 2] not in permutations(model)
+
+
+def test_only_the_transposition_that_scatters_stays_out() -> None:
+    """Packed queries, keys and values: the swap of the keys must not keep the biases out."""
+    graph = (
+        "g (float[2, 64, 32] x, float[32, 1536] w, float[1536] b) => (float[2, 8, 64, 64] q, float[2, 8, 64, 64] k) "
+        "<int64[5] s = {2, 64, 3, 8, 64}, int64 i0 = {0}, int64 i1 = {1}, float c = {0.5}> "
+        "{ m = MatMul (x, w) a = Add (m, b) h = Reshape (a, s) t = Transpose <perm = [2, 0, 3, 1, 4]> (h) "
+        "p = Gather (t, i0) r = Gather (t, i1) q = Mul (p, c) u = Transpose <perm = [0, 1, 3, 2]> (r) k = Mul (u, c) }"
+    )
+    _, model, _ = optimized(graph, target="cuda")
+    left = [n.op_type for n in model.graph.node if n.domain != "onnxfuse"]
+    assert "Add" not in left
+    assert "Gather" not in left

@@ -200,8 +200,9 @@ def _refuse(
 ) -> list[Region]:
     """Records why a region cannot be a fused node, or gives the parts to try."""
     if isinstance(refusal, _ScatterError):
-        everything = (*region.nodes, *_inlined(fragments, region.nodes))
-        scattering |= {i for i in everything if view.protos[i].op_type == "Transpose"}
+        moving = {i for i in _moving(fragments, region.nodes) if view.protos[i].op_type == "Transpose"}
+        # Rather those that change which dimension is contiguous.
+        scattering |= {i for i in moving if _moves_last(view, i)} or moving
     elif isinstance(refusal, _ProgramRefusalError):
         region.refused.append((region.nodes[0], refusal.reason))
         return _parts(view, fragments, region, set(region.nodes[: len(region.nodes) // 2]))
@@ -241,7 +242,7 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         if len(nodes) < 2:
             raise
         raise _ProgramRefusalError(refusal.reason) from None
-    moving = (*region.nodes, *inlined)
+    moving = _moving(fragments, region.nodes)
     if any(view.protos[i].op_type == "Transpose" for i in moving) and scattered(emitted.program.kernels[0]):
         raise _ScatterError("a fused kernel would read or write scattered elements")
     kernel = emitted.program.kernels[0]
@@ -264,6 +265,17 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         notes=(*emitted.notes, *accuracy_notes(view, everything, outputs)),
         inlined=inlined,
     )
+
+
+def _moving(fragments: dict[int, Fragment], nodes: Iterable[int]) -> set[int]:
+    """The nodes of a region and what they have taken in."""
+    return {*nodes, *_inlined(fragments, nodes)}
+
+
+def _moves_last(view: GraphView, i: int) -> bool:
+    """Whether a Transpose makes another dimension the last one."""
+    perm = next((list(a.ints) for a in view.protos[i].attribute if a.name == "perm"), [])
+    return not perm or perm[-1] != len(perm) - 1
 
 
 def _inlined(fragments: dict[int, Fragment], nodes: Iterable[int]) -> frozenset[int]:

@@ -5,6 +5,8 @@ ONNX Runtime's CUDA provider computes a swap of the last two dimensions inside a
 1. One Transpose moves heads and swaps at once, as (0, 2, 3, 1) of an attention key. It becomes two: one that keeps the
    last dimension in place, through which a fused kernel can write, and the swap.
 2. The swap stands before a scaling. Scaled first, the swap is next to the MatMul.
+3. The swap is done on three dimensions, with the leading ones joined before it and separated after it. Without the
+   Reshapes it is a swap of the last two.
 
 Both only where a region can take what comes before; values that something else uses stay as they are.
 """
@@ -16,8 +18,10 @@ from collections.abc import Container
 import onnx_graphsurgeon as gs
 
 from onnxfuse.editing import ModelEditor
+from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.lowering import LOWERINGS
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
+from onnxfuse.rewrites.shapes import UNKNOWN, infer, symbolic_scope
 
 __all__ = ["expose_swaps"]
 
@@ -27,13 +31,43 @@ _CUTS = frozenset(("Split", "Slice", "Gather"))
 def expose_swaps(editor: ModelEditor) -> bool:
     """Rewrites all graphs of a model; says whether anything changed."""
     kept = editor.required()
-    changed = False
+    changed = _separate(editor, kept)
     for scope in editor.scopes:
         for node in list(scope.nodes):
             if node.op == "Transpose" and "perm" in node.attrs and not node.domain and len(node.inputs) == 1:
                 perm = [int(p) for p in node.attrs["perm"]]
                 changed |= _sink(editor, node, perm, kept) or _split(editor, scope, node, perm, kept)
     return changed
+
+
+def _separate(editor: ModelEditor, kept: Container[int]) -> bool:
+    """Takes the Reshapes around swaps away."""
+    found = []
+    for node in editor.graph.nodes:
+        if node.op != "Transpose" or node.domain or [int(p) for p in node.attrs.get("perm", [])] != [0, 2, 1]:
+            continue
+        makers = node.inputs[0].inputs
+        before = makers[0] if makers and _only_user(node.inputs[0], kept) is node else None
+        after = _only_user(node.outputs[0], kept)
+        if before is not None and after is not None and before.op == after.op == "Reshape":
+            found.append((before, node, after))
+    if not found:
+        return False
+    model = editor.to_model()
+    shapes = symbolic_scope(infer(model).graph, {}, Symbols(), model.graph)
+    gone = []
+    for before, node, after in found:
+        source, result = (shapes.get(t.name, UNKNOWN).shape for t in (before.inputs[0], after.outputs[0]))
+        joined = shapes.get(node.inputs[0].name, UNKNOWN).shape
+        if source is None or joined is None or result != (*source[:-2], *source[:-3:-1]) or joined[1:] != source[-2:]:
+            continue
+        rank = len(source)
+        node.attrs["perm"] = [*range(rank - 2), rank - 1, rank - 2]
+        node.inputs[0] = before.inputs[0]
+        node.outputs[0] = after.outputs[0]
+        gone += [before, after]
+    editor.remove_nodes(gone)
+    return bool(gone)
 
 
 def _is_swap(perm: list[int]) -> bool:

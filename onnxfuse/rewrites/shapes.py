@@ -17,7 +17,7 @@ from onnxfuse.rewrites.shape_rules import RULES
 from onnxfuse.rewrites.shape_site import Site, TensorType
 from onnxfuse.rewrites.shape_values import SymbolicValue, propagate
 
-__all__ = ["Scope", "TensorType", "infer", "symbolic_scope"]
+__all__ = ["UNKNOWN", "Scope", "TensorType", "infer", "symbolic_scope"]
 
 # Vectors above this length are no shapes.
 LONG_VECTOR = 1 << 16
