@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lowered import model_of, run
 from onnx import TensorProto, helper
-from strategies import SMOOTH, arrays_for, programs
+from strategies import SCANNING, SMOOTH, arrays_for, programs
 
 from onnxfuse.custom_ops.function import NoFunctionError, to_function
 from onnxfuse.custom_ops.program import Program
@@ -191,8 +191,8 @@ def test_a_file_with_external_data(tmp_path: Path) -> None:
     np.testing.assert_array_equal(results(onnx.load(target), x=X)[0], expected)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(programs(operations=SMOOTH), st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(programs(operations=SMOOTH) | programs(operations=SCANNING), st.integers(0, 2**32))
 def test_any_program_restored_is_its_function(program: Program, seed: int) -> None:
     inputs = arrays_for(program, np.random.default_rng(seed), broadcast=0.3)
     if inputs is None:
@@ -207,6 +207,37 @@ def test_any_program_restored_is_its_function(program: Program, seed: int) -> No
         return
     for y, other in zip(run(after, inputs), expected, strict=True):
         np.testing.assert_array_equal(y, other)
+
+
+SCAN = """\
+onnxfuse 1
+space d0 | d1 |
+%0 = input 0 f32 [d0, d1]
+%1 = scan_sum reverse f32 %0
+%2 = {} f32 %0
+%3 = reduce_argmax last i64 %0
+%4 = cast f32 %3
+%5 = add f32 %1 %4
+%6 = mul f32 %5 %2
+output 0 f32 [d0, d1] %6
+"""
+
+
+def test_scans_and_arguments_are_restored() -> None:
+    """As the operators that they were, or, where there is none, as loops whose names do not meet."""
+    nodes = [fused(["x"], ["y"], SCAN.format("abs")), fused(["y"], ["z"], SCAN.format("scan_max"))]
+    nodes.append(fused(["z"], ["w"], SCAN.format("scan_max exclusive")))
+    after = restore(model(nodes, ["z", "w"])).model
+    kinds = operators(after)
+    assert [kinds.count(kind) for kind in ("CumSum", "ArgMax", "Scan")] == [3, 3, 2]
+    x = np.random.default_rng(0).integers(-3, 4, (3, 4)).astype(np.float32)
+    last = 3 - x[:, ::-1].argmax(1)[:, None]
+    y = (x[:, ::-1].cumsum(1)[:, ::-1] + last) * np.abs(x)
+    last = 3 - y[:, ::-1].argmax(1)[:, None]
+    z = (y[:, ::-1].cumsum(1)[:, ::-1] + last) * np.maximum.accumulate(y, 1)
+    found, more = results(after, x=x)
+    np.testing.assert_array_equal(found, z)
+    assert np.isinf(more[:, 0]).all()  # before the first element there is no maximum
 
 
 def broken(**changes: Any) -> onnx.ModelProto:
