@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_report_page import BENCH, VALIDATION, layers
+from test_report_page import BENCH, TUNING, VALIDATION, layers
 
 import onnxfuse
 from onnxfuse.report_page import Measurements
@@ -102,7 +102,7 @@ def page():
     report.fusions += onnxfuse.optimize(model, target="cuda", skip=["layer_norm"]).report.fusions
     report.fusions += onnxfuse.optimize(model, target="cuda").report.fusions
     report.refusals += onnxfuse.optimize(model, target="cuda", skip=["layer_norm"]).report.refusals
-    return report.to_html(Measurements(VALIDATION, BENCH))
+    return report.to_html(Measurements(VALIDATION, BENCH, TUNING))
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (500, False)])

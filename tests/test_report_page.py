@@ -115,6 +115,23 @@ BENCH = {
     ],
 }
 
+TUNING = {
+    "dropped": ["a"],
+    "decisions": [
+        {
+            "kind": "softmax",
+            "regions": ["a", "b<", "c", "d"],
+            "gain": {"value": 1.2, "low": 1.1, "high": 1.3},
+            "dropped": True,
+        }
+    ],
+    "noise": 1.02,
+    "untuned": {"value": 1.1, "low": 1.0, "high": 1.2},
+    "tuned": {"value": 1.31, "low": 1.2, "high": 1.4},
+    "finished": False,
+    "seconds": 12.3,
+}
+
 
 class Parsed(HTMLParser):
     """All tags with their attributes."""
@@ -198,8 +215,11 @@ def test_regions_that_differ_in_shape_or_wiring_are_not_one():
 
 
 def test_measurements_are_shown():
-    page = onnxfuse.optimize(layers(2), target="cuda").report.to_html(Measurements(VALIDATION, BENCH))
+    page = onnxfuse.optimize(layers(2), target="cuda").report.to_html(Measurements(VALIDATION, BENCH, TUNING))
     check(page)
+    assert "1.31×" in page
+    assert "a, b&lt;, c and 1 more" in page
+    assert "time ran out" in page
     assert "2.00×" in page
     assert "rows = 4" in page
     assert "up to 1.05 times apart" in page
@@ -313,6 +333,15 @@ def test_optimize_writes_the_page_beside_the_model(folder):
     assert result.exit_code == 0
     assert "wrote page.html" in result.output
     check((folder / "page.html").read_text("utf-8"))
+
+
+def test_a_tuned_model_says_on_the_page_what_was_measured(folder):
+    arguments = ("--target", "cpu", "--tune", "--tune-seconds", "1", "--dim", "rows=64", "--report", "page.html")
+    result = invoke("optimize", "model.onnx", "fused.onnx", *arguments)
+    assert result.exit_code == 0, result.output
+    page = (folder / "page.html").read_text("utf-8")
+    check(page)
+    assert "Tuning: which fusions pay" in page
 
 
 def test_optimize_checks_where_the_page_goes_before_it_works(folder):

@@ -13,6 +13,7 @@ from onnxfuse.errors import OnnxfuseError
 from onnxfuse.report_page.charts import error_bar
 from onnxfuse.report_page.latency import latency_part, latency_tile
 from onnxfuse.report_page.markup import escape
+from onnxfuse.report_page.tuning import tuning_part, tuning_tile
 
 __all__ = ["Measurements", "measured_section", "measured_tiles", "read_measurements"]
 
@@ -21,10 +22,14 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Measurements:
-    """Results as `onnxfuse validate --json` and `onnxfuse bench --json` print them (None: not measured)."""
+    """Results as `onnxfuse validate --json` and `onnxfuse bench --json` print them, and as `Tuning.to_dict` gives them.
+
+    None stands for what was not measured.
+    """
 
     validation: Json | None = None
     bench: Json | None = None
+    tuning: Json | None = None
 
 
 def read_measurements(
@@ -70,6 +75,8 @@ def _one_case(result: Json) -> Json:
 def measured_section(measurements: Measurements) -> str:
     """The section of the page; empty where nothing was measured."""
     parts = []
+    if measurements.tuning is not None:
+        parts.append(tuning_part(measurements.tuning))
     if measurements.bench is not None:
         parts.append(latency_part(measurements.bench))
     if measurements.validation is not None:
@@ -84,6 +91,8 @@ def measured_section(measurements: Measurements) -> str:
 def measured_tiles(measurements: Measurements) -> list[tuple[str, str, str]]:
     """For the summary: figure, what it is, and a remark."""
     tiles = []
+    if measurements.tuning is not None:
+        tiles.append(tuning_tile(measurements.tuning))
     if measurements.bench is not None:
         tiles.append(latency_tile(measurements.bench))
     if measurements.validation is not None:

@@ -83,6 +83,7 @@ def optimize(
     import onnxfuse
     from onnxfuse.cli.show import show_report
     from onnxfuse.cli.tuning import show_tuning
+    from onnxfuse.report_page import Measurements
 
     if not dry_run:
         check_output(output)
@@ -106,7 +107,8 @@ def optimize(
     if output is not None and not dry_run:
         result.save(output)
     if report is not None:
-        result.report.save_html(report)
+        tuning = result.tuning.to_dict() if result.tuning is not None else None
+        result.report.save_html(report, Measurements(tuning=tuning))
     show_report(result.report, verbose)
     if result.tuning is not None:
         show_tuning(result.tuning, verbose)
