@@ -1,6 +1,7 @@
 #include "binding.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 
 #include "program_limits.h"
@@ -129,7 +130,9 @@ int64_t BoundKernel::points() const { return product(extents, "the space of a ke
 
 BoundProgram bind(const Program& program, const std::vector<Shape>& input_shapes) {
   check_inputs(program, input_shapes);
+  static std::atomic<uint64_t> count{0};
   BoundProgram bound;
+  bound.number = ++count;
   bound.output_shapes.resize(program.outputs.size());
   std::vector<OutputStores> stores(program.outputs.size());
   std::vector<bool> seen(program.outputs.size(), false);

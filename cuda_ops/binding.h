@@ -28,6 +28,7 @@ struct BoundKernel {
 };
 
 struct BoundProgram {
+  uint64_t number = 0;  // tells it from every other one of the process
   std::vector<BoundKernel> kernels;
   std::vector<Shape> output_shapes;
 };

@@ -42,10 +42,19 @@ class Engine {
 // actual_inputs and actual_outputs: the element types that the session decided on.
 std::unique_ptr<Engine> make_cpu_engine(std::shared_ptr<const Program> program);
 
+// How the kernels of one node are launched.
+enum class LaunchMode : uint8_t {
+  automatic,   // as the CUDA engine's model of a launch has it
+  plain,       // one launch for each, after all that was launched before
+  dependent,   // one for each, which begins while the one before ends (programmatic dependent launch, sm_90 and later)
+  horizontal,  // one for all that suit each other, blocks dealt out by number; dependent
+  persistent,  // the same, blocks that take tiles from a queue
+};
 struct CudaOptions {
   std::string nvrtc_path;   // session config "onnxfuse.nvrtc_path", else empty
   std::string cache_dir;    // session config "onnxfuse.cache_dir", else empty: the default
   std::string kernels_dir;  // session config "onnxfuse.kernels": kernels made ahead of time; else empty
+  LaunchMode launches = LaunchMode::automatic;  // session config "onnxfuse.launches"
 };
 // True where the CUDA driver can be opened and has a device, and NVRTC can be found or kernels made ahead of time are
 // there; else why says what to install.

@@ -36,6 +36,16 @@ std::string setting(const Api& api, const OrtSessionOptions* options, const char
   return !value.empty() || fallback == nullptr ? value : fallback;
 }
 
+LaunchMode launch_mode(const std::string& name) {
+  if (name.empty() || name == "automatic") return LaunchMode::automatic;
+  if (name == "plain") return LaunchMode::plain;
+  if (name == "dependent") return LaunchMode::dependent;
+  if (name == "horizontal") return LaunchMode::horizontal;
+  if (name == "persistent") return LaunchMode::persistent;
+  throw std::runtime_error("onnxfuse.launches is '" + name +
+                           "'; it must be automatic, plain, dependent, horizontal or persistent");
+}
+
 #ifdef ONNXFUSE_CUDA
 // Whether this build of ONNX Runtime has the CUDA provider; if not, nothing of CUDA is opened.
 bool has_cuda_provider(const Api& api) {
@@ -84,7 +94,8 @@ class Domain {
 struct Registry {
   std::mutex mutex;
   std::map<const OrtApi*, std::unique_ptr<const Api>> apis;
-  std::map<std::tuple<const OrtApi*, std::string, std::string, std::string>, std::unique_ptr<Domain>> domains;
+  std::map<std::tuple<const OrtApi*, std::string, std::string, std::string, LaunchMode>, std::unique_ptr<Domain>>
+      domains;
 };
 
 Registry& registry() {
@@ -102,7 +113,7 @@ const Api& api_of(const OrtApi* table) {
 OrtCustomOpDomain* domain_of(const OrtApi* table, const Api& api, const CudaOptions& options) {
   const std::lock_guard<std::mutex> lock(registry().mutex);
   std::unique_ptr<Domain>& domain =
-      registry().domains[{table, options.nvrtc_path, options.cache_dir, options.kernels_dir}];
+      registry().domains[{table, options.nvrtc_path, options.cache_dir, options.kernels_dir, options.launches}];
   if (!domain) domain = std::make_unique<Domain>(api, options);
   return domain->get();
 }
@@ -130,7 +141,8 @@ extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(O
     return guarded(api, [&] {
       const CudaOptions cuda{setting(api, options, "onnxfuse.nvrtc_path", "ONNXFUSE_NVRTC"),
                              setting(api, options, "onnxfuse.cache_dir", "ONNXFUSE_CACHE_DIR"),
-                             setting(api, options, "onnxfuse.kernels", "ONNXFUSE_KERNELS")};
+                             setting(api, options, "onnxfuse.kernels", "ONNXFUSE_KERNELS"),
+                             launch_mode(setting(api, options, "onnxfuse.launches", "ONNXFUSE_LAUNCHES"))};
 #ifdef ONNXFUSE_CUDA
       // What `onnxfuse compile` asks for: the options are for no session.
       const std::string request = session_config(api, options, "onnxfuse.compile");

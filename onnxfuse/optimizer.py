@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,6 @@ import onnx_graphsurgeon as gs
 
 from onnxfuse.custom_ops import REWRITES as NODE_TYPES
 from onnxfuse.custom_ops.fallback import refresh_functions
-from onnxfuse.custom_ops.types import to_onnx
 from onnxfuse.damage import check_damage
 from onnxfuse.diagnosis import diagnosed
 from onnxfuse.editing import ModelEditor, from_graphsurgeon
@@ -21,18 +20,15 @@ from onnxfuse.errors import ModelError, OnnxfuseError
 from onnxfuse.external_data import external_tensors, with_small_values
 from onnxfuse.files import load_model, save_model
 from onnxfuse.opsets import declare_runnable
-from onnxfuse.outline import body_path, same_order, source_nodes
+from onnxfuse.outline import same_order, source_nodes
+from onnxfuse.passes import Pass
 from onnxfuse.report import Fusion, Refusal, Report
-from onnxfuse.rewrites.constants import Constants, find_constants
-from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.functions import inline_fusible
-from onnxfuse.rewrites.fuse import Choice, FusedNode, fuse_graph
+from onnxfuse.rewrites.fuse import Choice
 from onnxfuse.rewrites.gemm_bias import put_back_biases, take_out_biases
-from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.hoisting import hoist_transposes
 from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 from onnxfuse.rewrites.matmul_transposes import expose_swaps
-from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tune, Tuning
@@ -40,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["REWRITES", "TARGETS", "Result", "optimize"]
 
 # The names that `skip` and `only` take.
-REWRITES: tuple[str, ...] = tuple(NODE_TYPES)
+REWRITES: tuple[str, ...] = (*NODE_TYPES, "horizontal")
 TARGETS = ("cuda", "cpu")
 # What a fused node leaves may fuse with what other fused nodes leave. The last pass finds nothing: that is how a second
 # call changes nothing.
@@ -124,7 +120,9 @@ def _tuned(
     original = proto if isinstance(model, gs.Graph) else model
 
     def make(dropped: Mapping[str, str]) -> tuple[onnx.ModelProto, list[Fusion]]:
-        result = _optimized(original, replace(choice, dropped={**choice.dropped, **dropped}), fallback=False)
+        # Without groups: each region is measured in a node of its own.
+        alone = replace(choice, dropped={**choice.dropped, **dropped}, rewrites=choice.rewrites - {"horizontal"})
+        result = _optimized(original, alone, fallback=False)
         return result.with_weights(), result.report.fusions
 
     tuning, dropped = tuned(original, proto, choice.target, make, tune)
@@ -163,12 +161,20 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
         before, report.refusals = report.refusals, []
         made = len(report.fusions)
         analyzed = with_small_values(sorted_model, source_dir)
-        _Optimization(editor, analyzed, choice, report, opset, fallback).run()
+        Pass(editor, analyzed, choice, report, opset, fallback).run()
         report.refusals = _first_reasons(before, report.refusals)
         if len(report.fusions) == made:
             break
         proto = editor.to_model()
     put_back_biases(editor, additions)
+    for _ in range(_PASSES if target == "cuda" and "horizontal" in choice.rewrites else 0):
+        proto = editor.to_model()
+        editor, analyzed = ModelEditor(proto), with_small_values(proto, source_dir)
+        made = len(report.groups)
+        report.separate.clear()
+        Pass(editor, analyzed, choice, report, opset, fallback).share_launches()
+        if len(report.groups) == made:
+            break
     refresh_functions(editor, min(opset, RUNNABLE_OPSET), fallback)
     optimized = editor.to_model()
     if opset > RUNNABLE_OPSET and report.fusions:
@@ -195,6 +201,8 @@ def _undone(report: Report, original: onnx.ModelProto, reason: str) -> onnx.Mode
         nodes = zip(fusion.nodes, fusion.operators, strict=True)
         report.refusals += [Refusal(node, operator, reason, fusion.graph) for node, operator in nodes]
     report.fusions.clear()
+    report.groups.clear()
+    report.separate.clear()
     return original
 
 
@@ -243,131 +251,3 @@ def _opset(model: onnx.ModelProto) -> int:
     if not any(n.domain in ("", "ai.onnx") for n in model.graph.node):
         return 17
     raise ModelError("the model imports no version of ONNX's operators (opset_import); it is not valid ONNX")
-
-
-class _Optimization:
-    """Walks the graphs of a model, outer before inner, and puts fused nodes in place."""
-
-    def __init__(
-        self, editor: ModelEditor, model: onnx.ModelProto, choice: Choice, report: Report, opset: int, fallback: bool
-    ) -> None:
-        self.editor, self.model, self.choice = editor, model, choice
-        self.report, self.opset, self.fallback = report, opset, fallback
-        self.symbols = Symbols()
-        self.replacements: list[tuple[list[gs.Node], gs.Node | None]] = []
-        self.constants: dict[tuple[int, str], gs.Constant] = {}
-        self.protected = set(_names_read_by_training(model))
-
-    def run(self) -> None:
-        self.graph(self.editor.graph, self.model.graph, infer(self.model).graph, {}, Constants(), "")
-        self.editor.replace_all(self.replacements)
-
-    def graph(
-        self,
-        graph: gs.Graph,
-        proto: onnx.GraphProto,
-        inferred: onnx.GraphProto,
-        outer: Scope,
-        constants: Constants,
-        name: str,
-    ) -> None:
-        types = {**outer, **symbolic_scope(inferred, outer, self.symbols, proto)}
-        known = find_constants(proto, constants, self.model.ir_version, self.opset)
-        captures = {i: sorted(set(_captured(node))) for i, node in enumerate(proto.node) if _has_body(node)}
-        kept = {o.name for o in proto.output} | self.protected | {n for names in captures.values() for n in names}
-        view = GraphView(
-            name, graph, list(graph.nodes), list(proto.node), types, known, self.symbols, self.opset, kept, captures
-        )  # fmt: skip
-        found = fuse_graph(view, self.choice)
-        self.report.refusals += found.refusals
-        for fused in found.fused:
-            self.place(view, fused)
-        self.drop_dead_constants(view, found.fused)
-        annotated = iter([node for node in inferred.node if _has_body(node)])
-        for i, node in enumerate(proto.node):
-            with_types = next(annotated) if _has_body(node) else node
-            for k, attribute in enumerate(node.attribute):
-                if attribute.type == onnx.AttributeProto.GRAPH:
-                    body = graph.nodes[i].attrs[attribute.name]
-                    inner = with_types.attribute[k].g
-                    self.graph(body, attribute.g, inner, types, known, body_path(name, node, attribute))
-
-    def place(self, view: GraphView, fused: FusedNode) -> None:
-        nodes, tensors = [view.nodes[i] for i in fused.nodes], view.tensors
-        name = self.editor.unique_name(f"{fused.op_type}_{len(self.report.fusions)}")
-        node = gs.Node(
-            op=fused.op_type,
-            name=name,
-            attrs={"program": fused.program.text()},
-            inputs=[tensors[n] if n in tensors else self.constant(view, n) for n in fused.inputs],
-            outputs=[],
-            domain="onnxfuse",
-        )
-        outputs = [tensors[n] for n in fused.outputs]
-        for tensor in outputs:
-            tensor.inputs.clear()
-        node.outputs.extend(outputs)
-        if self.fallback:
-            self.editor.set_overload(node, fused.program.digest())
-        for tensor_name in fused.outputs:
-            self.declare(view, tensor_name)
-        self.replacements.append((nodes, node))
-        self.report.fusions.append(fused.fusion(view, name))
-
-    def constant(self, view: GraphView, name: str) -> gs.Constant:
-        """A constant that fused nodes of a graph read and the model lacks."""
-        key = (id(view.graph), name)
-        if key not in self.constants:
-            self.constants[key] = gs.Constant(self.editor.unique_name(name), view.new_constants[name])
-        return self.constants[key]
-
-    def declare(self, view: GraphView, name: str) -> None:
-        """Writes value_info for a fused output: ONNX Runtime 1.18 needs its type there."""
-        if name in {o.name for o in view.graph.outputs}:
-            return
-        known = view.type_of(name)
-        shape = [d if isinstance(d, int) or d.isidentifier() else None for d in known.shape or ()]
-        self.editor.set_value_info(view.graph, onnx.helper.make_tensor_value_info(name, to_onnx(known.type), shape))
-
-    def drop_dead_constants(self, view: GraphView, fused: Iterable[FusedNode]) -> None:
-        """Removes what computed the constants that now stand in programs, where nothing else uses them."""
-        gone = {i for f in fused for i in f.nodes}
-        used_by_fused = {n for f in fused for n in f.inputs}
-        dead: set[int] = set()
-        pending = {view.producer[n] for i in gone for n in view.protos[i].input if n in view.producer}
-        while pending:
-            i = pending.pop()
-            if i in dead or i in gone or i not in view.constants.nodes:
-                continue
-            outputs = [n for n in view.protos[i].output if n]
-            if any(n in view.kept or n in used_by_fused for n in outputs):
-                continue
-            if all(c in gone or c in dead for n in outputs for c in view.consumers.get(n, ())):
-                dead.add(i)
-                pending.update(view.producer[n] for n in view.protos[i].input if n in view.producer)
-        if dead:
-            self.replacements.append(([view.nodes[i] for i in sorted(dead)], None))
-
-
-def _has_body(node: onnx.NodeProto) -> bool:
-    return any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute)
-
-
-def _captured(node: onnx.NodeProto) -> Iterator[str]:
-    """Every name that the node's bodies read: those of outer values among them are captured."""
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield from (o.name for o in attribute.g.output)
-            for inner in attribute.g.node:
-                yield from (n for n in inner.input if n)
-                yield from _captured(inner)
-
-
-def _names_read_by_training(model: onnx.ModelProto) -> Collection[str]:
-    return {
-        name
-        for info in model.training_info
-        for graph in (info.initialization, info.algorithm)
-        for node in graph.node
-        for name in node.input
-    }

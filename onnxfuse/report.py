@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onnxfuse.report_page import Measurements
 
-__all__ = ["Fusion", "Refusal", "Report", "SourceNode", "Tensor", "by_reason"]
+__all__ = ["Fusion", "Grouping", "Refusal", "Report", "SourceNode", "Tensor", "by_reason"]
 
 # What in a reason names a tensor or a number, and so keeps equal reasons apart.
 _NAME = re.compile(r"'[^']*'|\S*[0-9_/]\S*(?<![,;:])")
@@ -80,18 +80,40 @@ class Refusal:
     graph: str = ""
 
 
+@dataclass(frozen=True)
+class Grouping:
+    """One node in place of several independent fused ones, whose kernels share a launch.
+
+    `members` are the names of those fused nodes; `program` has the kernels of all.
+    """
+
+    op_type: str
+    name: str
+    members: tuple[str, ...]
+    program: str
+    graph: str = ""
+
+    @property
+    def launches_saved(self) -> int:
+        """Kernel launches that a run makes less."""
+        return len(self.members) - 1
+
+
 @dataclass
 class Report:
     """All fusions and refusals of one `optimize` call, and the number of nodes before and after, bodies included.
 
     `notes` are things the user should know of the model as a whole; `model` is what to call it; `source` are its nodes
-    in order, bodies included and Constant nodes not.
+    in order, bodies included and Constant nodes not. `groups` are fused nodes that became one, and `separate` says of
+    others of one stage why they keep a launch of their own.
     """
 
     target: str
     fusions: list[Fusion] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    groups: list[Grouping] = field(default_factory=list)
+    separate: list[Refusal] = field(default_factory=list)
     nodes_before: int = 0
     nodes_after: int = 0
     model: str = ""
@@ -99,8 +121,8 @@ class Report:
 
     @property
     def launches_saved(self) -> int:
-        """Kernel launches that the fused model does not make any more, over all fusions."""
-        return sum(f.launches_saved for f in self.fusions)
+        """Kernel launches that the fused model does not make any more, over all fusions and groups."""
+        return sum(f.launches_saved for f in self.fusions) + sum(g.launches_saved for g in self.groups)
 
     @property
     def bytes_saved(self) -> int | None:

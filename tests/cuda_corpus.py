@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +31,22 @@ class Case:
             lines.append(" ".join(["input", self.actual.get(type_, type_), str(self.alignment), *map(str, shape)]))
         lines += [f"output {self.actual.get(type_, type_)} {self.alignment}" for type_, _ in program.outputs]
         return "\n".join(lines) + "\n" + self.text + "end\n"
+
+
+def merge(texts: Sequence[str]) -> str:
+    """One program with the kernels of all."""
+    lines, inputs, outputs = ["onnxfuse 1"], 0, 0
+    for text in texts:
+        for line in text.splitlines()[1:]:
+            moved = re.sub(r"(?<= = input )\d+", functools.partial(_add, inputs), line)
+            lines.append(re.sub(r"(?<=^output )\d+", functools.partial(_add, outputs), moved))
+        inputs += len(parse(text).inputs)
+        outputs += len(parse(text).outputs)
+    return "\n".join(lines) + "\n"
+
+
+def _add(number: int, match: re.Match[str]) -> str:
+    return str(number + int(match[0]))
 
 
 def value_type(storage: str) -> str:
@@ -310,6 +328,33 @@ def schedules() -> Iterator[Case]:
     yield Case("group_norm-long", GROUP_NORM, ((2, 32, 50176), (32, 1)))
     yield Case("scalar", SCALAR, ((),))
     yield Case("two_kernels", TWO_KERNELS, ((1000,), (64, 128)))
+
+
+def groups() -> Iterator[Case]:
+    """Kernels that share a launch: equal ones, all kinds of schedules, and what cannot share."""
+    parts = {
+        "same": [(chain("f32", 3), ((n,),)) for n in (4096, 1024, 1000, 77777)],
+        "mixed": [
+            (softmax("f32"), ((64, 128),)),
+            (chain("f32", 12), ((5003,),)),
+            (softmax("f32"), ((9, 128),)),
+            (layer_norm("f16"), ((128, 768), (768,), (768,))),
+            (softmax("f32", "", CHANNELS_FIRST["space"], CHANNELS_FIRST["dims"]), ((4, 64, 64),)),
+            (reduction("reduce_mean", "f32"), ((300, 1024),)),
+            (bias_gelu("f16"), ((128, 768), (768,))),
+        ],
+        "columns": [
+            (softmax(t, "", CHANNELS_FIRST["space"], CHANNELS_FIRST["dims"]), ((4, n, inner),))
+            for t, n, inner in (("f32", 256, 196), ("f16", 256, 196), ("f32", 1024, 49), ("bf16", 64, 3136))
+        ],
+        "alone": [
+            (softmax("f32"), ((5, 131072),)),
+            (mean_variance("f32"), ((2, 1000000),)),
+            (chain("f32", 3), ((8,),)),
+        ],
+    }
+    for name, own in parts.items():
+        yield Case(f"group-{name}", merge([text for text, _ in own]), tuple(s for _, shapes in own for s in shapes))
 
 
 def small() -> Iterator[Case]:

@@ -16,10 +16,12 @@ ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 SPILL_LIMIT = 16
 
 
-def compile_all(compiler: Path, nvrtc: str, cases: list[cuda_corpus.Case], architectures: tuple[int, ...]) -> None:
+def compile_all(
+    compiler: Path, nvrtc: str, cases: list[cuda_corpus.Case], architectures: tuple[int, ...], *options: str
+) -> None:
     requests = "".join(case.request(architectures) for case in cases)
     done = subprocess.run(
-        [str(compiler)],
+        [str(compiler), *options],
         input=requests,
         capture_output=True,
         text=True,
@@ -72,3 +74,9 @@ def test_scan_schedules(compiler: Path, nvrtc: str, batch: list[cuda_corpus.Case
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_architectures(compiler: Path, nvrtc: str, architecture: int) -> None:
     compile_all(compiler, nvrtc, [*cuda_corpus.small(), *scan_corpus.small()], (architecture,))
+
+
+@pytest.mark.parametrize("option", [(), ("--persistent",)], ids=["horizontal", "persistent"])
+def test_groups(compiler: Path, nvrtc: str, option: tuple[str, ...]) -> None:
+    """Several kernels in one launch."""
+    compile_all(compiler, nvrtc, list(cuda_corpus.groups()), (75, 90, 120), *option)

@@ -32,6 +32,21 @@ std::string BodyWriter::write(const std::string& name, int first, int last) {
       schedule_.cluster > 1 ? "__cluster_dims__(" + std::to_string(schedule_.cluster) + ", 1, 1) " : "";
   out_.line("extern \"C\" __global__ void " + cluster + "__launch_bounds__(" + bounds + ") " + name +
             "(const Parameters p) {");
+  out_.line("wait_for_earlier_kernels();");
+  write_passes(first, last);
+  out_.line("}");
+  return out_.text();
+}
+
+std::string BodyWriter::write_part(const std::string& name) {
+  block_ = "block";
+  out_.line("DEVICE void " + name + "(const Parameters& p, const u32 block, [[maybe_unused]] char* const shared) {");
+  write_passes(0, stages_.passes);
+  out_.line("}");
+  return out_.text();
+}
+
+void BodyWriter::write_passes(int first, int last) {
   write_prologue(last);
   write_once(0);
   for (int pass = 0; pass < first; ++pass) {
@@ -62,8 +77,6 @@ std::string BodyWriter::write(const std::string& name, int first, int last) {
   }
   if (chunks && last >= stages_.fresh) write_chunks(last);
   if (last == stages_.passes && plan_.reduces) write_row_stores();
-  out_.line("}");
-  return out_.text();
 }
 
 bool BodyWriter::looped(int pass) const {
@@ -101,7 +114,7 @@ void BodyWriter::write_prologue(int last) {
   const std::string index = accesses_.index_type(), reduced = accesses_.reduced_type();
   const std::string group = std::to_string(schedule_.group), threads = std::to_string(schedule_.threads);
   const std::string across = std::to_string(schedule_.across());
-  const std::string block = "static_cast<" + index + ">(" + (scans() && split ? "block" : "blockIdx.x") + ")";
+  const std::string block = "static_cast<" + index + ">(" + (scans() && split ? "block" : block_) + ")";
   if (elementwise()) {
     out_.line("const " + index + " id = (" + block + " * " + threads + " + threadIdx.x) * " + lanes() + ";");
     out_.line("if (id >= p.points) return;");

@@ -20,8 +20,13 @@ class BodyWriter {
   std::string write(const std::string& name, int first, int last);
   // Between the two passes over the pieces of long scans: from the sums of the pieces to what comes before each.
   std::string write_prefixes(const std::string& name);
+  // All passes as a device function of a kernel that several parts share: `block` is the number of the block among
+  // those of the part, `shared` has room for shared_bytes().
+  std::string write_part(const std::string& name);
+  size_t shared_bytes() const;
 
  private:
+  void write_passes(int first, int last);
   bool row() const { return schedule_.kind == ScheduleKind::row; }
   bool elementwise() const { return schedule_.kind == ScheduleKind::elementwise; }
   const Statement& statement(int i) const { return kernel_.statements[i]; }
@@ -109,6 +114,7 @@ class BodyWriter {
   bool reverse_ = false;                                     // all scans are
   bool storing_ = false;                                     // the pass that is being written stores
   int levels_ = 1;                                           // of the sums that a look-back combines
+  std::string block_ = "blockIdx.x";                         // number of the block
   std::string split_ = "blockIdx.y", splits_ = "gridDim.y";  // number of the block's piece, and of all pieces of a row
   bool cluster_ready_ = false;                               // all blocks of the cluster are known to run
 };

@@ -173,13 +173,17 @@ size_t BodyWriter::widest_total() const {
 }
 
 // A column schedule's reductions take turns in one piece of shared memory.
-void BodyWriter::declare_shared() {
-  if (schedule_.kind != ScheduleKind::column) return;
+size_t BodyWriter::shared_bytes() const {
+  if (schedule_.kind != ScheduleKind::column) return 0;
   const int in_warp = schedule_.across() < 32 ? 32 / schedule_.across() : 1;
   const size_t columns = static_cast<size_t>(schedule_.across() * schedule_.lanes);
   const size_t rows = static_cast<size_t>(schedule_.group / in_warp);
-  if (rows == 1) return;
-  out_.line("alignas(16) __shared__ char shared[" + std::to_string(widest_total() * columns * (rows + 1)) + "];");
+  return rows == 1 ? 0 : widest_total() * columns * (rows + 1);
+}
+
+void BodyWriter::declare_shared() {
+  if (shared_bytes() == 0 || block_ == "block") return;
+  out_.line("alignas(16) __shared__ char shared[" + std::to_string(shared_bytes()) + "];");
 }
 
 void BodyWriter::write_result(int reduction) {

@@ -129,6 +129,7 @@ void BodyWriter::write_sums_of_piece() {
 std::string BodyWriter::write_prefixes(const std::string& name) {
   const std::string threads = std::to_string(schedule_.threads);
   out_.line("extern \"C\" __global__ void __launch_bounds__(" + threads + ") " + name + "(const Parameters p) {");
+  out_.line("wait_for_earlier_kernels();");
   if (!row()) {
     out_.line("const i64 id = blockIdx.x * static_cast<i64>(" + threads + ") + threadIdx.x;");
     out_.line("if (id >= p.points) return;");

@@ -15,6 +15,11 @@ constexpr int kComputeCapabilityMinor = 76;
 constexpr int kCaptureModeRelaxed = 2;
 // cuLibraryLoadData and its kin came with CUDA 12.0.
 constexpr int kOldestDriver = 12000;
+// Graphs hold dependent launches from CUDA 12.3 on.
+constexpr int kDependentLaunchDriver = 12030;
+constexpr int kDependentLaunchArchitecture = 90;
+// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+constexpr int kProgrammaticStreamSerialization = 6;
 
 template <class Function>
 bool find(void* library, const char* name, Function& function) {
@@ -48,6 +53,22 @@ const char* advice(CudaResult result) {
 }
 
 }  // namespace
+
+// CUlaunchAttribute and CUlaunchConfig.
+struct Driver::LaunchAttribute {
+  int id = 0;
+  char padding[4] = {};
+  union {
+    char bytes[64];
+    int number;
+  } value = {};
+};
+struct Driver::LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  CudaStream stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
 
 const Driver* Driver::get(std::string* why) {
   struct Opened {
@@ -91,6 +112,9 @@ bool Driver::open(std::string* why) {
     *why = std::string("the CUDA driver lacks a function: ") + dlerror();
     return false;
   }
+  // For dependent launches; older drivers lack the latter.
+  find(library, "cuLaunchKernelEx", launch_kernel_ex_);
+  find(library, "cuStreamGetCaptureInfo_v3", capture_info_);
   CudaResult result = init_(0);
   if (result == 0) result = device_get_count_(&device_count_);
   if (result != 0 || device_count_ == 0) {
@@ -141,10 +165,36 @@ CudaKernel Driver::kernel(CudaLibrary library, const char* name) const {
   return kernel;
 }
 
+bool Driver::dependent_launches(int architecture) const {
+  return launch_kernel_ex_ != nullptr && capture_info_ != nullptr && version_ >= kDependentLaunchDriver &&
+         architecture >= kDependentLaunchArchitecture;
+}
+
+Driver::Capture Driver::capture(CudaStream stream) const {
+  constexpr int kActive = 1;  // CU_STREAM_CAPTURE_STATUS_ACTIVE
+  Capture result;
+  int status = 0;
+  void* const* nodes = nullptr;
+  const void* edges = nullptr;
+  size_t count = 0;
+  const bool known = capture_info_(stream, &status, &result.id, nullptr, &nodes, &edges, &count) == 0;
+  result.active = !known || status == kActive;
+  if (known && result.active && count == 1) result.last = nodes[0];
+  return result;
+}
+
 void Driver::launch(CudaKernel kernel, uint32_t grid_x, uint32_t grid_y, uint32_t threads, CudaStream stream,
-                    void* parameters) const {
+                    void* parameters, bool dependent) const {
   void* arguments[] = {parameters};
-  check(launch_kernel_(kernel, grid_x, grid_y, 1, threads, 1, 1, 0, stream, arguments, nullptr), "cuLaunchKernel");
+  if (!dependent) {
+    check(launch_kernel_(kernel, grid_x, grid_y, 1, threads, 1, 1, 0, stream, arguments, nullptr), "cuLaunchKernel");
+    return;
+  }
+  LaunchAttribute serialization;
+  serialization.id = kProgrammaticStreamSerialization;
+  serialization.value.number = 1;
+  const LaunchConfig config = {grid_x, grid_y, 1, threads, 1, 1, 0, stream, &serialization, 1};
+  check(launch_kernel_ex_(&config, kernel, arguments, nullptr), "cuLaunchKernelEx");
 }
 
 void Driver::set_zero(void* memory, size_t bytes, CudaStream stream) const {

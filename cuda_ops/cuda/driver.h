@@ -12,6 +12,9 @@ using CudaStream = void*;
 using CudaLibrary = void*;
 using CudaKernel = void*;  // CUkernel: belongs to no context, and can be launched as a CUfunction
 
+// The handle that stands for another stream in each thread.
+inline const CudaStream kPerThreadStream = reinterpret_cast<CudaStream>(uintptr_t{2});
+
 class Driver {
  public:
   // Opens libcuda and initializes it once; nullptr where it is missing or has no device, with the reason in why.
@@ -26,8 +29,19 @@ class Driver {
   CudaLibrary load(const void* image) const;
   void unload(CudaLibrary library) const { library_unload_(library); }
   CudaKernel kernel(CudaLibrary library, const char* name) const;
+  // Whether launches may begin while the one before ends, also those in a captured graph.
+  bool dependent_launches(int architecture) const;
+  // What is being captured on a stream, and the last node of it there; nothing where dependent launches are not to be
+  // had.
+  struct Capture {
+    bool active = false;
+    uint64_t id = 0;
+    const void* last = nullptr;  // where there is one alone
+  };
+  Capture capture(CudaStream stream) const;
+  // dependent: the kernel may begin before those that the stream has before it are complete, and waits for them itself.
   void launch(CudaKernel kernel, uint32_t grid_x, uint32_t grid_y, uint32_t threads, CudaStream stream,
-              void* parameters) const;
+              void* parameters, bool dependent) const;
   void set_zero(void* memory, size_t bytes, CudaStream stream) const;
 
  private:
@@ -52,6 +66,10 @@ class Driver {
   CudaResult (*launch_kernel_)(CudaKernel, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                                CudaStream, void**, void**) = nullptr;
   CudaResult (*memset_async_)(uint64_t, unsigned char, size_t, CudaStream) = nullptr;
+  struct LaunchAttribute;
+  struct LaunchConfig;
+  CudaResult (*launch_kernel_ex_)(const LaunchConfig*, CudaKernel, void**, void**) = nullptr;
+  CudaResult (*capture_info_)(CudaStream, int*, uint64_t*, void**, void* const**, const void**, size_t*) = nullptr;
   CudaResult (*exchange_capture_mode_)(int*) = nullptr;
 };
 

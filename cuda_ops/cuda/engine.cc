@@ -31,6 +31,7 @@ bool same(const std::vector<Access>& a, const std::vector<Access>& b) {
 }
 
 bool same(const BoundProgram& a, const BoundProgram& b) {
+  if (a.number == b.number) return true;
   if (a.kernels.size() != b.kernels.size()) return false;
   for (size_t k = 0; k < a.kernels.size(); ++k) {
     if (a.kernels[k].extents != b.kernels[k].extents || !same(a.kernels[k].inputs, b.kernels[k].inputs) ||
@@ -54,7 +55,22 @@ struct LaunchPlan {
   BoundProgram bound;
   Alignments alignments;
   std::vector<Launch> launches;
+  size_t scratch_bytes = 0;  // the most that a launch needs
 };
+
+// The queue that the launches on a stream may use: they come one after the other. Negative: none is left for it.
+int queue_of(CudaStream stream) {
+  constexpr size_t kQueues = 64;  // as in queue.cuh
+  static std::mutex mutex;
+  static std::vector<CudaStream> streams;
+  if (stream == kPerThreadStream) return -1;  // a handle of many streams
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = std::find(streams.begin(), streams.end(), stream);
+  if (found == streams.end() && streams.size() == kQueues) return -1;
+  const int number = static_cast<int>(found - streams.begin());
+  if (found == streams.end()) streams.push_back(stream);
+  return number;
+}
 
 uint8_t alignment_of(const void* pointer) {
   const uintptr_t bits = reinterpret_cast<uintptr_t>(pointer) | 16u;
@@ -83,9 +99,15 @@ std::vector<Shape> guess_shapes(const Program& program) {
 
 class CudaEngine final : public Engine {
  public:
-  CudaEngine(std::shared_ptr<const Program> program, ActualTypes types, int device, const Driver& driver, Images images)
-      : program_(std::move(program)), types_(std::move(types)), driver_(driver), images_(std::move(images)) {
+  CudaEngine(std::shared_ptr<const Program> program, ActualTypes types, int device, const Driver& driver, Images images,
+             LaunchMode mode)
+      : program_(std::move(program)),
+        types_(std::move(types)),
+        driver_(driver),
+        images_(std::move(images)),
+        mode_(mode) {
     device_.architecture = driver.architecture(device);
+    dependent_ = mode_ != LaunchMode::plain && driver.dependent_launches(device_.architecture);
     device_.multiprocessors = driver.multiprocessors(device);
     if (const char* which = std::getenv("ONNXFUSE_LONG_SCAN")) device_.long_scan = static_cast<LongScan>(*which - '0');
     Alignments alignments{std::vector<uint8_t>(program_->inputs.size(), 16),
@@ -108,13 +130,16 @@ class CudaEngine final : public Engine {
     const std::shared_ptr<const LaunchPlan> found = find(bound, inputs, outputs);
     const LaunchPlan& plan = *found;
     const CudaStream stream = context.stream();
-    size_t scratch_bytes = 0;
-    for (const Launch& launch : plan.launches) scratch_bytes = std::max(scratch_bytes, launch.scratch_bytes);
-    void* const scratch = scratch_bytes > 0 ? context.scratch(scratch_bytes) : nullptr;
+    void* const scratch = plan.scratch_bytes > 0 ? context.scratch(plan.scratch_bytes) : nullptr;
     for (const Launch& launch : plan.launches) {
       alignas(16) uint8_t parameters[4096];
       std::memcpy(parameters, launch.parameters.data(), launch.parameters.size());
       for (const Parameters::Pointer& pointer : launch.pointers) {
+        if (pointer.kind == ParameterKind::queue) {
+          const int queue = queue_of(stream);
+          std::memcpy(parameters + pointer.position, &queue, sizeof queue);
+          continue;
+        }
         char* address = static_cast<char*>(scratch);
         if (pointer.kind == ParameterKind::input) address = static_cast<char*>(inputs[pointer.tensor].data);
         if (pointer.kind == ParameterKind::output) address = static_cast<char*>(outputs[pointer.tensor].data);
@@ -124,26 +149,47 @@ class CudaEngine final : public Engine {
       if (launch.zeroed_bytes > 0) driver_.set_zero(scratch, launch.zeroed_bytes, stream);
       const Module& module = launch.module.get();
       for (size_t k = 0; k < module.size(); ++k) {
-        driver_.launch(module[k], launch.grids[k].x, launch.grids[k].y, launch.threads, stream, parameters);
+        launch_kernel(module[k], launch.grids[k], launch.threads, stream, parameters);
       }
     }
   }
 
  private:
+  // On a stream every launch may begin early: in BERT-base, 1.43 ms a run in place of 1.52 (H200). In a graph only
+  // those behind one of ours: between fused nodes a launch takes 1.16 us in place of 1.42, but behind a matrix product
+  // it lost 0.15 us.
+  void launch_kernel(CudaKernel kernel, LaunchGrid grid, uint32_t threads, CudaStream stream, void* parameters) const {
+    thread_local Driver::Capture own;  // after the thread's last launch
+    bool dependent = dependent_;
+    bool captured = false;
+    if (dependent_ && mode_ != LaunchMode::dependent) {
+      const Driver::Capture now = driver_.capture(stream);
+      captured = now.active;
+      if (captured) dependent = now.last != nullptr && now.id == own.id && now.last == own.last;
+    }
+    driver_.launch(kernel, grid.x, grid.y, threads, stream, parameters, dependent);
+    if (captured) own = driver_.capture(stream);
+  }
+
   std::shared_ptr<const LaunchPlan> find(const BoundProgram& bound, const std::vector<TensorRef>& inputs,
                                          const std::vector<TensorRef>& outputs) const {
-    Alignments alignments;
-    for (const TensorRef& tensor : inputs) alignments.inputs.push_back(alignment_of(tensor.data));
-    for (const TensorRef& tensor : outputs) alignments.outputs.push_back(alignment_of(tensor.data));
+    const auto aligned_as = [](const std::vector<TensorRef>& tensors, const std::vector<uint8_t>& alignments) {
+      return std::equal(
+          tensors.begin(), tensors.end(), alignments.begin(),
+          [](const TensorRef& tensor, uint8_t alignment) { return alignment_of(tensor.data) == alignment; });
+    };
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       for (const auto& plan : plans_) {
-        if (plan->alignments.inputs == alignments.inputs && plan->alignments.outputs == alignments.outputs &&
+        if (aligned_as(inputs, plan->alignments.inputs) && aligned_as(outputs, plan->alignments.outputs) &&
             same(plan->bound, bound)) {
           return plan;
         }
       }
     }
+    Alignments alignments;
+    for (const TensorRef& tensor : inputs) alignments.inputs.push_back(alignment_of(tensor.data));
+    for (const TensorRef& tensor : outputs) alignments.outputs.push_back(alignment_of(tensor.data));
     return plan(bound, std::move(alignments));
   }
 
@@ -151,8 +197,9 @@ class CudaEngine final : public Engine {
     const auto plan = std::make_shared<LaunchPlan>();
     for (const Generated& kernel : generate_available(bound, alignments)) {
       plan->launches.push_back({modules_.start(kernel.source, kernel.functions, device_.architecture, driver_, images_),
-                                kernel.parameters.bytes(), kernel.parameters.pointers(), kernel.grids, kernel.threads,
-                                kernel.scratch_bytes, kernel.zeroed_bytes});
+                                kernel.parameters, kernel.pointers, kernel.grids, kernel.threads, kernel.scratch_bytes,
+                                kernel.zeroed_bytes});
+      plan->scratch_bytes = std::max(plan->scratch_bytes, kernel.scratch_bytes);
     }
     plan->bound = bound;
     plan->alignments = std::move(alignments);
@@ -164,12 +211,12 @@ class CudaEngine final : public Engine {
 
   // Kernels made ahead of time serve aligned tensors and, one element at a time, all others.
   std::vector<Generated> generate_available(const BoundProgram& bound, const Alignments& alignments) const {
-    std::vector<Generated> kernels = generate_kernels(*program_, bound, types_, alignments, device_);
+    std::vector<Generated> kernels = generate_kernels(*program_, bound, types_, alignments, device_, mode_);
     const auto has = [&](const Generated& kernel) { return images_.has(kernel.source, device_.architecture); };
     if (std::all_of(kernels.begin(), kernels.end(), has)) return kernels;
     const Alignments any{std::vector<uint8_t>(alignments.inputs.size(), 1),
                          std::vector<uint8_t>(alignments.outputs.size(), 1)};
-    std::vector<Generated> general = generate_kernels(*program_, bound, types_, any, device_);
+    std::vector<Generated> general = generate_kernels(*program_, bound, types_, any, device_, mode_);
     return std::all_of(general.begin(), general.end(), has) ? general : kernels;
   }
 
@@ -178,7 +225,9 @@ class CudaEngine final : public Engine {
   const Driver& driver_;
   const Images images_;
   Modules& modules_ = Modules::shared();
+  const LaunchMode mode_;
   DeviceModel device_;
+  bool dependent_ = false;  // launches begin while the one before ends
   mutable std::mutex mutex_;
   mutable std::list<std::shared_ptr<const LaunchPlan>> plans_;  // the newest first
 };
@@ -204,9 +253,9 @@ std::unique_ptr<Engine> make_cuda_engine(std::shared_ptr<const Program> program,
   const cuda::Driver* driver = cuda::Driver::get(&why);
   if (driver == nullptr) throw std::runtime_error(why);
   const cuda::Nvrtc* compiler = cuda::Nvrtc::get(options.nvrtc_path, driver->version() / 1000, &why);
-  return std::make_unique<cuda::CudaEngine>(std::move(program), cuda::ActualTypes{actual_inputs, actual_outputs},
-                                            device_id, *driver,
-                                            cuda::Images(compiler, why, options.kernels_dir, options.cache_dir));
+  return std::make_unique<cuda::CudaEngine>(
+      std::move(program), cuda::ActualTypes{actual_inputs, actual_outputs}, device_id, *driver,
+      cuda::Images(compiler, why, options.kernels_dir, options.cache_dir), options.launches);
 }
 
 }  // namespace onnxfuse

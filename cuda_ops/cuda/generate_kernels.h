@@ -4,13 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "../engine.h"
 #include "generator.h"
 
 namespace onnxfuse::cuda {
 
-// One for each kernel of the program that has points to compute; in their order.
+// Those of all kernels of the program that have points to compute.
 std::vector<Generated> generate_kernels(const Program& program, const BoundProgram& bound, const ActualTypes& types,
-                                        const Alignments& alignments, const DeviceModel& device);
+                                        const Alignments& alignments, const DeviceModel& device,
+                                        LaunchMode mode = LaunchMode::automatic);
 
 // The sources that generate_kernels() has for GPUs of the architecture, whatever the number of their multiprocessors.
 std::vector<std::string> sources_for_architecture(const Program& program, const BoundProgram& bound,

@@ -11,20 +11,21 @@
 namespace onnxfuse::cuda {
 namespace {
 
-constexpr size_t kMaxParameterBytes = 4096;  // that every driver accepts
-
 // Each file uses only what those before it define.
-constexpr const char* kTemplates[] = {"types.cuh", "convert.cuh", "index.cuh",   "math.cuh",   "division.cuh",
-                                      "fast.cuh",  "idioms.cuh",  "shuffle.cuh", "reduce.cuh", "exchange.cuh"};
+constexpr const char* kTemplates[] = {"types.cuh",   "launch.cuh",   "convert.cuh", "index.cuh",
+                                      "math.cuh",    "division.cuh", "fast.cuh",    "idioms.cuh",
+                                      "shuffle.cuh", "reduce.cuh",   "exchange.cuh"};
 
-std::string primitive_functions(const Kernel& kernel) {
+std::string primitive_functions(const std::vector<const Kernel*>& kernels) {
   std::set<std::string> seen;
   std::string text;
-  for (const Statement& s : kernel.statements) {
-    if (s.op == Op::input || s.op == Op::constant || s.op == Op::cast) continue;
-    if (is_reduction(s.op) || is_scan(s.op)) continue;
-    const Type operand = kernel.statements[s.operands[s.op == Op::op_where ? 1 : 0]].type;
-    if (seen.insert(function_name(s.op, operand)).second) text += function_text(s.op, operand, s.type);
+  for (const Kernel* kernel : kernels) {
+    for (const Statement& s : kernel->statements) {
+      if (s.op == Op::input || s.op == Op::constant || s.op == Op::cast) continue;
+      if (is_reduction(s.op) || is_scan(s.op)) continue;
+      const Type operand = kernel->statements[s.operands[s.op == Op::op_where ? 1 : 0]].type;
+      if (seen.insert(function_name(s.op, operand)).second) text += function_text(s.op, operand, s.type);
+    }
   }
   return text;
 }
@@ -34,12 +35,15 @@ bool has(const Kernel& kernel, bool (*kind)(Op)) {
                      [&](const Statement& s) { return kind(s.op); });
 }
 
-std::string templates(const Kernel& kernel, const Schedule& schedule) {
+std::string templates(const std::vector<const Kernel*>& kernels, const Schedule& schedule) {
+  const auto use = [&](bool (*kind)(Op)) {
+    return std::any_of(kernels.begin(), kernels.end(), [&](const Kernel* kernel) { return has(*kernel, kind); });
+  };
   std::string text;
   for (const char* file : kTemplates) text += embedded_kernel(file);
   if (schedule.cluster > 1) text += embedded_kernel("cluster.cuh");
-  if (has(kernel, is_argument)) text += embedded_kernel("argument.cuh");
-  if (has(kernel, is_scan)) text += embedded_kernel("scan.cuh");
+  if (use(is_argument)) text += embedded_kernel("argument.cuh");
+  if (use(is_scan)) text += embedded_kernel("scan.cuh");
   if (schedule.long_scan == LongScan::look_back) text += embedded_kernel("look_back.cuh");
   return text;
 }
@@ -47,8 +51,8 @@ std::string templates(const Kernel& kernel, const Schedule& schedule) {
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // What the functions hand on to each other, and which part of the reduced dimensions is whose.
-void add_partial_results(Generated& result, const Kernel& kernel, const Plan& plan, const Stages& stages,
-                         const Schedule& schedule) {
+void add_partial_results(Generated& result, Parameters& parameters, const Kernel& kernel, const Plan& plan,
+                         const Stages& stages, const Schedule& schedule) {
   const bool row = schedule.kind == ScheduleKind::row;
   if (schedule.long_scan == LongScan::look_back) {
     const int64_t tiles = ceil_div(plan.reduced_points, schedule.step());
@@ -56,9 +60,9 @@ void add_partial_results(Generated& result, const Kernel& kernel, const Plan& pl
     for (int64_t groups = tiles; groups > 0; groups /= 32) row_nodes += groups;
     for (const int i : stages.scans) words += type_size(scan_total_type(kernel.statements[i])) > 4 ? 2 : 1;
     result.zeroed_bytes = static_cast<size_t>(8 * (2 + words * row_nodes * plan.parallel_points));
-    result.parameters.add({ParameterKind::scratch, "u64*", "nodes", 0, -1});
-    result.parameters.add({ParameterKind::wide, "i64", "row_nodes", row_nodes, -1});
-    result.parameters.add({ParameterKind::narrow, "u32", "tiles", tiles, -1});
+    parameters.add({ParameterKind::scratch, "u64*", "nodes", 0, -1});
+    parameters.add({ParameterKind::wide, "i64", "row_nodes", row_nodes, -1});
+    parameters.add({ParameterKind::narrow, "u32", "tiles", tiles, -1});
   }
   size_t results = schedule.long_scan == LongScan::two_pass ? stages.scans.size() : 0;
   for (const auto& pass : stages.reductions) results += pass.size();
@@ -67,10 +71,10 @@ void add_partial_results(Generated& result, const Kernel& kernel, const Plan& pl
     const int64_t step = !stages.scans.empty() ? schedule.step() : row ? schedule.lanes : 1;
     const int64_t piece = ceil_div(ceil_div(plan.reduced_points, schedule.splits), step) * step;
     const int64_t begin = static_cast<int64_t>(result.zeroed_bytes);
-    result.parameters.add({ParameterKind::scratch, "char*", "scratch", begin, -1});
-    result.parameters.add({ParameterKind::wide, "i64", "partial_bytes", bytes, -1});
-    result.parameters.add({ParameterKind::wide, "i64", "piece", piece, -1});
-    if (!stages.scans.empty()) result.parameters.add({ParameterKind::narrow, "i32", "splits", schedule.splits, -1});
+    parameters.add({ParameterKind::scratch, "char*", "scratch", begin, -1});
+    parameters.add({ParameterKind::wide, "i64", "partial_bytes", bytes, -1});
+    parameters.add({ParameterKind::wide, "i64", "piece", piece, -1});
+    if (!stages.scans.empty()) parameters.add({ParameterKind::narrow, "i32", "splits", schedule.splits, -1});
     result.scratch_bytes = results * static_cast<size_t>(bytes);
   }
   result.scratch_bytes += result.zeroed_bytes;
@@ -80,8 +84,7 @@ void add_partial_results(Generated& result, const Kernel& kernel, const Plan& pl
 void write_functions(Generated& result, const Kernel& kernel, const Plan& plan, const Stages& stages,
                      const Schedule& schedule, const Accesses& accesses) {
   const bool row = schedule.kind == ScheduleKind::row, scans = !stages.scans.empty();
-  const int64_t covered = int64_t{schedule.across()} * (row ? 1 : schedule.lanes);
-  const int64_t blocks = ceil_div(plan.parallel_points, covered) * schedule.cluster;
+  const int64_t blocks = blocks_of(plan, schedule);
   const auto grid = [](int64_t x, int64_t y) { return LaunchGrid{static_cast<uint32_t>(x), static_cast<uint32_t>(y)}; };
   if (!schedule.launches_apart()) {
     BodyWriter body(kernel, plan, stages, schedule, accesses);
@@ -114,25 +117,40 @@ void write_functions(Generated& result, const Kernel& kernel, const Plan& plan, 
 
 }  // namespace
 
+std::string source_head(const std::vector<const Kernel*>& kernels, const Schedule& schedule) {
+  return templates(kernels, schedule) + primitive_functions(kernels);
+}
+
+void declare_parameters(const Plan& plan, Accesses& accesses, Parameters& parameters) {
+  accesses.declare_pointers();
+  parameters.add({plan.wide_parallel ? ParameterKind::wide : ParameterKind::narrow, accesses.index_type(), "points",
+                  plan.parallel_points, -1});
+  if (plan.reduces) {
+    parameters.add({plan.wide_reduced ? ParameterKind::wide : ParameterKind::narrow, accesses.reduced_type(), "length",
+                    plan.reduced_points, -1});
+  }
+}
+
+uint32_t blocks_of(const Plan& plan, const Schedule& schedule) {
+  const int64_t covered = int64_t{schedule.across()} * (schedule.kind == ScheduleKind::row ? 1 : schedule.lanes);
+  return static_cast<uint32_t>(ceil_div(plan.parallel_points, covered) * schedule.cluster);
+}
+
 Generated generate(const Kernel& kernel, const Plan& plan, const Stages& stages, const Schedule& schedule) {
   Generated result;
-  Accesses accesses(plan, schedule, result.parameters);
-  accesses.declare_pointers();
-  const bool wide = plan.wide_parallel;
-  result.parameters.add(
-      {wide ? ParameterKind::wide : ParameterKind::narrow, accesses.index_type(), "points", plan.parallel_points, -1});
-  if (plan.reduces) {
-    result.parameters.add({plan.wide_reduced ? ParameterKind::wide : ParameterKind::narrow, accesses.reduced_type(),
-                           "length", plan.reduced_points, -1});
-  }
-  if (schedule.launches_apart()) add_partial_results(result, kernel, plan, stages, schedule);
-  if (result.parameters.bytes().size() > kMaxParameterBytes) {
+  Parameters parameters;
+  Accesses accesses(plan, schedule, parameters);
+  declare_parameters(plan, accesses, parameters);
+  if (schedule.launches_apart()) add_partial_results(result, parameters, kernel, plan, stages, schedule);
+  result.parameters = parameters.bytes();
+  result.pointers = parameters.pointers();
+  if (result.parameters.size() > kMaxParameterBytes) {
     throw std::runtime_error(
         "a fused kernel has more inputs and outputs than a CUDA kernel takes; use a lower limit of "
         "fused nodes for this model");
   }
   result.threads = static_cast<uint32_t>(schedule.threads);
-  result.source = templates(kernel, schedule) + primitive_functions(kernel) + result.parameters.struct_text();
+  result.source = source_head({&kernel}, schedule) + parameters.struct_text();
   write_functions(result, kernel, plan, stages, schedule, accesses);
   return result;
 }

@@ -9,6 +9,7 @@ namespace {
 size_t size_of(ParameterKind kind) {
   switch (kind) {
     case ParameterKind::narrow:
+    case ParameterKind::queue:
       return 4;
     case ParameterKind::divisor:
       return sizeof(HostDivisor);
@@ -17,8 +18,9 @@ size_t size_of(ParameterKind kind) {
   }
 }
 
-bool is_pointer(ParameterKind kind) {
-  return kind == ParameterKind::input || kind == ParameterKind::output || kind == ParameterKind::scratch;
+bool is_of_run(ParameterKind kind) {
+  return kind == ParameterKind::input || kind == ParameterKind::output || kind == ParameterKind::scratch ||
+         kind == ParameterKind::queue;
 }
 
 }  // namespace
@@ -49,14 +51,14 @@ std::vector<uint8_t> Parameters::bytes() const {
     result.insert(result.end(), bytes, bytes + size);
   };
   for (const Parameter& p : ordered()) {
-    if (p.kind == ParameterKind::narrow) {
-      const int32_t value = static_cast<int32_t>(p.value);
+    if (size_of(p.kind) == 4) {
+      const int32_t value = is_of_run(p.kind) ? 0 : static_cast<int32_t>(p.value);
       append(&value, sizeof value);
     } else if (p.kind == ParameterKind::divisor) {
       const HostDivisor divisor = make_divisor(static_cast<uint32_t>(p.value));
       append(&divisor, sizeof divisor);
     } else {
-      const int64_t value = is_pointer(p.kind) ? 0 : p.value;
+      const int64_t value = is_of_run(p.kind) ? 0 : p.value;
       append(&value, sizeof value);
     }
   }
@@ -68,7 +70,7 @@ std::vector<Parameters::Pointer> Parameters::pointers() const {
   std::vector<Pointer> result;
   size_t position = 0;
   for (const Parameter& p : ordered()) {
-    if (is_pointer(p.kind)) result.push_back({position, p.kind, p.tensor, p.value});
+    if (is_of_run(p.kind)) result.push_back({position, p.kind, p.tensor, p.value});
     position += size_of(p.kind);
   }
   return result;

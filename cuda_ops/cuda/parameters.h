@@ -9,7 +9,7 @@
 
 namespace onnxfuse::cuda {
 
-enum class ParameterKind : uint8_t { input, output, scratch, wide, narrow, divisor };
+enum class ParameterKind : uint8_t { input, output, scratch, queue, wide, narrow, divisor };
 
 struct Parameter {
   ParameterKind kind = ParameterKind::wide;
@@ -22,8 +22,8 @@ struct Parameter {
 class Parameters {
  public:
   void add(Parameter parameter) { list_.push_back(std::move(parameter)); }
-  std::string struct_text() const;
-  // The struct's bytes, with pointers left out; pointers() says where they go.
+  std::string struct_text() const;  // "struct Parameters {...};"
+  // The struct's bytes, without what a run brings: its pointers (for a queue, a number). pointers() says where they go.
   std::vector<uint8_t> bytes() const;
   struct Pointer {
     size_t position;  // in bytes()

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from onnxfuse.capture import Obstacle
 from onnxfuse.cli.console import human_bytes, line, table
-from onnxfuse.cli.show import show_refusals
-from onnxfuse.report import Fusion, Report
+from onnxfuse.cli.show import show_groups, show_refusals
+from onnxfuse.report import Fusion, Report, by_reason
 
 __all__ = ["show_capture", "show_explanation"]
 
@@ -18,6 +18,10 @@ def show_explanation(report: Report, programs: bool) -> None:
         _show_fusion(number, fusion, programs)
     if report.refusals:
         show_refusals(report.refusals)
+    if report.groups:
+        show_groups(report.groups)
+    for reason, refusals in by_reason(report.separate):
+        line(f"with launches of their own: {', '.join(r.node for r in refusals)}: {reason}", "yellow")
     for note in report.notes:
         line(f"note: {note}", "yellow")
     saved = f" and {human_bytes(report.bytes_saved)} of memory traffic" if report.bytes_saved is not None else ""

@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from onnxfuse.cli.console import human_bytes, line, table
-from onnxfuse.report import Fusion, Refusal, Report, by_reason
+from onnxfuse.report import Fusion, Grouping, Refusal, Report, by_reason
 
-__all__ = ["count_of", "shorten", "show_refusals", "show_report"]
+__all__ = ["count_of", "shorten", "show_groups", "show_refusals", "show_report"]
 
 _MOST_ROWS = 20
 _MOST_EXAMPLES = 3
@@ -37,6 +37,8 @@ def show_report(report: Report, verbose: bool) -> None:
         (_every_fusion if verbose else _kinds_of_fusion)(report.fusions)
     if report.refusals:
         (show_refusals if verbose else _reasons)(report.refusals)
+    if report.groups and verbose:
+        show_groups(report.groups)
     for note, count in Counter(n for f in report.fusions for n in f.notes).items():
         line(f"note: {note}" + (f" ({count} nodes)" if count > 1 else ""), "yellow")
     for note in report.notes:
@@ -46,8 +48,17 @@ def show_report(report: Report, verbose: bool) -> None:
     if report.fusions:
         traffic = f"{_saved(report.fusions)} of memory traffic" if report.bytes_saved is not None else ""
         line(" and ".join(filter(None, (f"each run saves {count_of(report.launches_saved, 'launch')}", traffic))))
+    if report.groups:
+        members = sum(len(g.members) for g in report.groups)
+        line(f"({members} independent fused nodes share {count_of(len(report.groups), 'launch')})")
     if any(f.bytes_saved is None for f in report.fusions):
         line("(memory traffic is known where all shapes are static)")
+
+
+def show_groups(groups: Sequence[Grouping]) -> None:
+    """Prints a row for each node whose kernels share a launch."""
+    rows = [(g.op_type, g.name, ", ".join(g.members), g.graph, str(g.launches_saved)) for g in groups]
+    table("Share a launch", ("node", "name", "in place of", "graph", "launches saved"), rows, right=(4,))
 
 
 def _kinds_of_fusion(fusions: Sequence[Fusion]) -> None:

@@ -79,5 +79,6 @@ int cuLibraryGetKernel(void** kernel, void*, const char*) {
 int cuLaunchKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**) {
   return setting("FAKE_CUDA_LAUNCH", 0);
 }
+int cuMemsetD8Async(unsigned long long, unsigned char, size_t, void*) { return 0; }
 int cuThreadExchangeStreamCaptureMode(int*) { return 0; }
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 from cpu_runner import ulps
+from cuda_corpus import merge
 from onnx import helper
 
 from onnxfuse.custom_ops.library import find_nvrtc, library_path
@@ -46,9 +46,12 @@ def model(text: str) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
-def new_session(text: str, **provider_options: str) -> ort.InferenceSession:
+def new_session(text: str, launches: str = "", **provider_options: str) -> ort.InferenceSession:
+    """A session of the program; `launches` as the library's setting onnxfuse.launches."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    if launches:
+        options.add_session_config_entry("onnxfuse.launches", launches)
     nvrtc = find_nvrtc()
     if nvrtc is not None:
         options.add_session_config_entry("onnxfuse.nvrtc_path", str(nvrtc))
@@ -66,16 +69,25 @@ session = functools.lru_cache(maxsize=4)(new_session)
 class Tensor:
     """Device memory with a tensor's elements `offset` bytes behind a 256-byte boundary."""
 
-    def __init__(self, shape: Sequence[int], type_: str, offset: int = 0, array: Array | None = None) -> None:
+    def __init__(
+        self, shape: Sequence[int], type_: str, offset: int = 0, array: Array | None = None, device: int = 0
+    ) -> None:
         import torch
 
         self.shape, self.type = tuple(shape), type_
         self.size = int(np.prod(self.shape, dtype=np.int64)) * to_numpy(type_).itemsize
         self.offset = offset
-        self.memory = torch.full((offset + self.size + GUARD,), POISON, dtype=torch.uint8, device="cuda")
-        if array is not None and self.size > 0:
+        self.memory = torch.full((offset + self.size + GUARD,), POISON, dtype=torch.uint8, device=f"cuda:{device}")
+        if array is not None:
+            self.fill(array)
+
+    def fill(self, array: Array) -> None:
+        """Puts other elements in the same memory."""
+        import torch
+
+        if self.size > 0:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            self.memory[offset : offset + self.size] = torch.from_numpy(data).cuda()
+            self.memory[self.offset : self.offset + self.size] = torch.from_numpy(data).to(self.memory.device)
 
     @property
     def pointer(self) -> int:
@@ -88,19 +100,28 @@ class Tensor:
         return data[self.offset : self.offset + self.size].view(to_numpy(self.type)).reshape(self.shape)
 
 
-def bind(node: ort.InferenceSession, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> ort.IOBinding:
+def bind(
+    node: ort.InferenceSession, inputs: Sequence[Tensor], outputs: Sequence[Tensor], device: int = 0
+) -> ort.IOBinding:
     binding = node.io_binding()
     for i, x in enumerate(inputs):
-        binding.bind_input(f"x{i}", "cuda", 0, to_onnx(x.type), list(x.shape), x.pointer)
+        binding.bind_input(f"x{i}", "cuda", device, to_onnx(x.type), list(x.shape), x.pointer)
     for i, y in enumerate(outputs):
-        binding.bind_output(f"y{i}", "cuda", 0, to_onnx(y.type), list(y.shape), y.pointer)
+        binding.bind_output(f"y{i}", "cuda", device, to_onnx(y.type), list(y.shape), y.pointer)
     return binding
 
 
-def run(text: str, *arrays: Array, offset: int = 0, shapes: Sequence[Sequence[int]] | None = None) -> list[Array]:
+def run(
+    text: str,
+    *arrays: Array,
+    offset: int = 0,
+    shapes: Sequence[Sequence[int]] | None = None,
+    launches: str = "dependent",
+) -> list[Array]:
     """The outputs of the program; all tensors lie `offset` bytes behind a boundary.
 
     Args:
+        launches: a launch for each kernel, unless told otherwise.
         shapes: of the outputs, where the reference would take long to find them.
     """
     import torch
@@ -110,7 +131,7 @@ def run(text: str, *arrays: Array, offset: int = 0, shapes: Sequence[Sequence[in
         shapes = [x.shape for x in evaluate(program, arrays)]
     inputs = [Tensor(x.shape, t, offset, x) for x, (t, _) in zip(arrays, program.inputs, strict=True)]
     outputs = [Tensor(shape, t, offset) for shape, (t, _) in zip(shapes, program.outputs, strict=True)]
-    node = session(text)
+    node = session(text, launches)
     torch.cuda.synchronize()
     node.run_with_iobinding(bind(node, inputs, outputs))
     torch.cuda.synchronize()
@@ -164,22 +185,6 @@ class Check:
     limit: float = 8
     floor: float = 0.0
     name: str = ""
-
-
-def merge(texts: Sequence[str]) -> str:
-    """One program with the kernels of all."""
-    lines, inputs, outputs = ["onnxfuse 1"], 0, 0
-    for text in texts:
-        for line in text.splitlines()[1:]:
-            moved = re.sub(r"(?<= = input )\d+", functools.partial(add, inputs), line)
-            lines.append(re.sub(r"(?<=^output )\d+", functools.partial(add, outputs), moved))
-        inputs += len(parse(text).inputs)
-        outputs += len(parse(text).outputs)
-    return "\n".join(lines) + "\n"
-
-
-def add(number: int, match: re.Match[str]) -> str:
-    return str(number + int(match[0]))
 
 
 def batches(texts: Sequence[str]) -> Iterator[slice]:

@@ -1,10 +1,11 @@
-// Compiles programs' kernels without a GPU:  onnxfuse-nvcompile [--source] < CASES
+// Compiles programs' kernels without a GPU:  onnxfuse-nvcompile [--source | --persistent | --run] < CASES
 //
 // For every kernel, architecture and function of a case (cases.h), a line with tab-separated fields is printed:
 //     NAME  ARCH  FUNCTION  REGISTERS  STACK_BYTES  SPILL_BYTES  SHARED_BYTES  MILLISECONDS
-// --source prints the generated text instead. --run runs the CUDA engine, with whatever driver and compiler it finds,
-// on buffers in this process's own memory, and prints "NAME ran" for each case: for tests with a driver that only plays
-// one. Errors go to stderr; the exit code is 1 if there was one.
+// --source prints the generated text instead. --persistent has the kernels of a program take tiles from a queue. --run
+// runs the CUDA engine, with whatever driver and compiler it finds, on buffers in this process's own memory, and prints
+// "NAME ran" for each case: for tests with a driver that only plays one. Errors go to stderr; the exit code is 1 if
+// there was one.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -41,13 +42,13 @@ void report(const std::string& name, int architecture, const std::string& log, d
   std::fflush(stdout);
 }
 
-void compile(const Case& request, bool print_source) {
+void compile(const Case& request, bool print_source, LaunchMode mode) {
   const auto program = parse_program(request.program);
   const BoundProgram bound = bind(*program, request.shapes);
   for (const int architecture : request.architectures) {
     DeviceModel device;
     device.architecture = architecture;
-    for (const Generated& kernel : generate_kernels(*program, bound, request.types, request.alignments, device)) {
+    for (const Generated& kernel : generate_kernels(*program, bound, request.types, request.alignments, device, mode)) {
       if (print_source) {
         std::printf("%s", kernel.source.c_str());
         for (const LaunchGrid& grid : kernel.grids) std::printf("// grid %u x %u, ", grid.x, grid.y);
@@ -78,7 +79,8 @@ int main(int count, char** arguments) {
       if (is("--run")) {
         run_case(request);
       } else {
-        compile(request, is("--source"));
+        compile(request, is("--source"),
+                is("--persistent") ? onnxfuse::LaunchMode::persistent : onnxfuse::LaunchMode::automatic);
       }
     } catch (const std::exception& error) {
       std::fprintf(stderr, "%s: %s\n", request.name.c_str(), error.what());

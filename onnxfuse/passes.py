@@ -1,0 +1,171 @@
+"""A pass over a model: finds what to make in each of its graphs, and puts it in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+import onnx
+import onnx_graphsurgeon as gs
+
+from onnxfuse.custom_ops.types import to_onnx
+from onnxfuse.editing import ModelEditor
+from onnxfuse.outline import body_path
+from onnxfuse.report import Report
+from onnxfuse.rewrites.constants import Constants, find_constants
+from onnxfuse.rewrites.dims import Symbols
+from onnxfuse.rewrites.fuse import Choice, FusedNode, fuse_graph
+from onnxfuse.rewrites.graph import GraphView
+from onnxfuse.rewrites.horizontal import GroupedNode, group_launches
+from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
+
+__all__ = ["Pass"]
+
+
+class Pass:
+    """Walks the graphs of a model, outer before inner, and puts fused nodes in place."""
+
+    def __init__(
+        self, editor: ModelEditor, model: onnx.ModelProto, choice: Choice, report: Report, opset: int, fallback: bool
+    ) -> None:
+        self.editor, self.model, self.choice = editor, model, choice
+        self.report, self.opset, self.fallback = report, opset, fallback
+        self.symbols = Symbols()
+        self.replacements: list[tuple[list[gs.Node], gs.Node | None]] = []
+        self.constants: dict[tuple[int, str], gs.Constant] = {}
+        self.protected = set(_names_read_by_training(model))
+        self.find: Callable[[GraphView], None] = self._fuse
+
+    def run(self) -> None:
+        """Fuses operators."""
+        self.find = self._fuse
+        self._walk()
+
+    def share_launches(self) -> None:
+        """Puts independent fused nodes together."""
+        self.find = self._group
+        self._walk()
+
+    def _walk(self) -> None:
+        self._graph(self.editor.graph, self.model.graph, infer(self.model).graph, {}, Constants(), "")
+        self.editor.replace_all(self.replacements)
+
+    def _graph(
+        self,
+        graph: gs.Graph,
+        proto: onnx.GraphProto,
+        inferred: onnx.GraphProto,
+        outer: Scope,
+        constants: Constants,
+        name: str,
+    ) -> None:
+        types = {**outer, **symbolic_scope(inferred, outer, self.symbols, proto)}
+        known = find_constants(proto, constants, self.model.ir_version, self.opset)
+        captures = {i: sorted(set(_captured(node))) for i, node in enumerate(proto.node) if _has_body(node)}
+        kept = {o.name for o in proto.output} | self.protected | {n for names in captures.values() for n in names}
+        view = GraphView(
+            name, graph, list(graph.nodes), list(proto.node), types, known, self.symbols, self.opset, kept, captures
+        )  # fmt: skip
+        self.find(view)
+        annotated = iter([node for node in inferred.node if _has_body(node)])
+        for i, node in enumerate(proto.node):
+            with_types = next(annotated) if _has_body(node) else node
+            for k, attribute in enumerate(node.attribute):
+                if attribute.type == onnx.AttributeProto.GRAPH:
+                    body = graph.nodes[i].attrs[attribute.name]
+                    inner = with_types.attribute[k].g
+                    self._graph(body, attribute.g, inner, types, known, body_path(name, node, attribute))
+
+    def _fuse(self, view: GraphView) -> None:
+        found = fuse_graph(view, self.choice)
+        self.report.refusals += found.refusals
+        for fused in found.fused:
+            self.report.fusions.append(fused.fusion(view, self.place(view, fused)))
+        self.drop_dead_constants(view, found.fused)
+
+    def _group(self, view: GraphView) -> None:
+        found = group_launches(view)
+        self.report.separate += found.refusals
+        for grouped in found.grouped:
+            self.report.groups.append(grouped.grouping(view, self.place(view, grouped)))
+
+    def place(self, view: GraphView, fused: FusedNode | GroupedNode) -> str:
+        """Puts the node in place and returns its name."""
+        nodes, tensors = [view.nodes[i] for i in fused.nodes], view.tensors
+        count = len(self.report.fusions) + len(self.report.groups)
+        name = self.editor.unique_name(f"{fused.op_type}_{count}")
+        node = gs.Node(
+            op=fused.op_type,
+            name=name,
+            attrs={"program": fused.program.text()},
+            inputs=[tensors[n] if n in tensors else self.constant(view, n) for n in fused.inputs],
+            outputs=[],
+            domain="onnxfuse",
+        )
+        outputs = [tensors[n] for n in fused.outputs]
+        for tensor in outputs:
+            tensor.inputs.clear()
+        node.outputs.extend(outputs)
+        if self.fallback:
+            self.editor.set_overload(node, fused.program.digest())
+        for tensor_name in fused.outputs:
+            self.declare(view, tensor_name)
+        self.replacements.append((nodes, node))
+        return name
+
+    def constant(self, view: GraphView, name: str) -> gs.Constant:
+        """A constant that fused nodes of a graph read and the model lacks."""
+        key = (id(view.graph), name)
+        if key not in self.constants:
+            self.constants[key] = gs.Constant(self.editor.unique_name(name), view.new_constants[name])
+        return self.constants[key]
+
+    def declare(self, view: GraphView, name: str) -> None:
+        """Writes value_info for a fused output: ONNX Runtime 1.18 needs its type there."""
+        if name in {o.name for o in view.graph.outputs}:
+            return
+        known = view.type_of(name)
+        shape = [d if isinstance(d, int) or d.isidentifier() else None for d in known.shape or ()]
+        self.editor.set_value_info(view.graph, onnx.helper.make_tensor_value_info(name, to_onnx(known.type), shape))
+
+    def drop_dead_constants(self, view: GraphView, fused: Iterable[FusedNode]) -> None:
+        """Removes what computed the constants that now stand in programs, where nothing else uses them."""
+        gone = {i for f in fused for i in f.nodes}
+        used_by_fused = {n for f in fused for n in f.inputs}
+        dead: set[int] = set()
+        pending = {view.producer[n] for i in gone for n in view.protos[i].input if n in view.producer}
+        while pending:
+            i = pending.pop()
+            if i in dead or i in gone or i not in view.constants.nodes:
+                continue
+            outputs = [n for n in view.protos[i].output if n]
+            if any(n in view.kept or n in used_by_fused for n in outputs):
+                continue
+            if all(c in gone or c in dead for n in outputs for c in view.consumers.get(n, ())):
+                dead.add(i)
+                pending.update(view.producer[n] for n in view.protos[i].input if n in view.producer)
+        if dead:
+            self.replacements.append(([view.nodes[i] for i in sorted(dead)], None))
+
+
+def _has_body(node: onnx.NodeProto) -> bool:
+    return any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute)
+
+
+def _captured(node: onnx.NodeProto) -> Iterator[str]:
+    """Every name that the node's bodies read: those of outer values among them are captured."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield from (o.name for o in attribute.g.output)
+            for inner in attribute.g.node:
+                yield from (n for n in inner.input if n)
+                yield from _captured(inner)
+
+
+def _names_read_by_training(model: onnx.ModelProto) -> Collection[str]:
+    return {
+        name
+        for info in model.training_info
+        for graph in (info.initialization, info.algorithm)
+        for node in graph.node
+        for name in node.input
+    }
