@@ -1,43 +1,52 @@
 #!/usr/bin/env python3
 """What fusing saves besides time on a GPU: launches, bytes moved, memory; and what the fused kernels take.
 
-    accounts.py [--only chain,bert,rec,piper,broadcast] [--model NAME=FILE] [--markdown FILE] [--seconds S]
+    accounts.py [--only chain,bert,rec,piper,broadcast] [--model NAME=FILE] [--seconds S] [--json FILE] [--write FILE]
+    accounts.py --from FILE... --write FILE      the same text of figures that --json wrote, here or elsewhere
 
 Prints the price of a launch on this GPU, then for a chain of twelve, BERT-base (exported with random weights), the text
 recognizer PP-OCRv4_rec and a Piper voice what one run costs before and after, and at last a case in which fusing more
-does not pay, measured against the fusion that was made. FILE may be a model without its weights (models/seeded.py).
-Memory is what a run asks of ONNX Runtime's arena at once; bound inputs and outputs lie outside of it.
+does not pay, measured against the fusion that was made. FILE of --model may be a model without its weights
+(models/seeded.py). Memory is what a run asks of ONNX Runtime's arena at once; bound inputs and outputs lie outside.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from accounts_page import page
 from onnx import TensorProto, helper, numpy_helper
+from sections import write_section
 
 import onnxfuse
-from onnxfuse.benchmark import BenchResult, bench
+from onnxfuse.benchmark import bench
 from onnxfuse.benchmark.driver import DriverError, driver
 from onnxfuse.benchmark.launch_cost import measure_launch_cost
+from onnxfuse.benchmark.runner import make_runner, plain_outputs
 from onnxfuse.cli.bench import show_bench
-from onnxfuse.cli.console import human_bytes, line
+from onnxfuse.cli.console import line
 from onnxfuse.rewrites import cost
-from onnxfuse.runtime import runtime
+from onnxfuse.runtime import PROVIDERS, make_session, runtime
+from onnxfuse.validate.inputs import make_inputs
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 
 Case = tuple[onnx.ModelProto | Path, dict[str, Any]]
-SHOWN_KERNELS = 8
+PARTS = ("chain", "bert", "rec", "piper", "broadcast")
+ROWS, ROW = 65536, 1024
 
 
 def chain(size: int = 1 << 26) -> Case:
@@ -84,29 +93,49 @@ def cases(given: dict[str, Path], folder: Path) -> dict[str, tuple[str, Callable
     }
 
 
-def row(title: str, result: BenchResult) -> str:
-    case = result.cases[0]
-    a, b = case.original.account, case.optimized.account
-    if a is None or b is None:
-        return f"| {title} | not counted |"
-    pairs = (
-        (a.nodes, b.nodes, str),
-        (a.launches, b.launches, lambda n: "-" if n is None else str(n)),
-        (a.bytes_moved, b.bytes_moved, human_bytes),
-        (a.peak_memory, b.peak_memory, human_bytes),
-    )
-    cells = [f"{shown(x)} / {shown(y)}" for x, y, shown in pairs]  # type: ignore[operator]
-    less = "-" if not a.peak_memory or b.peak_memory is None else f"{100 * (1 - b.peak_memory / a.peak_memory):.0f} %"
-    latency = f"{case.original.latency.median:.3f} / {case.optimized.latency.median:.3f}"
-    return f"| {title} | {' | '.join(cells)} | {less} | {latency} |"
+def account_of(title: str, model: onnx.ModelProto | Path, options: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """What a run of the model costs before and after, as `accounts_page` takes it."""
+    optimized = onnxfuse.optimize(model, target="cuda").with_weights()
+    search = {"cudnn_conv_algo_search": "HEURISTIC"}  # trying all takes each session seconds
+    result = bench(model, optimized, provider="cuda", seconds=seconds, provider_options=search, **options)
+    line(f"== {title}", "bold")
+    show_bench(result)
+    figures = result.cases[0].original, result.cases[0].optimized
+    accounts = [f.account for f in figures if f.account is not None]
+    launches, note = [a.launches for a in accounts], " ".join(dict.fromkeys(a.note for a in accounts if a.note))
+    if None in launches:
+        launches, how = _profiled((model, optimized), search, options)
+        note = f"{note}; {how}"
+    return {
+        "title": title,
+        "nodes": [a.nodes for a in accounts],
+        "launches": launches,
+        "bytes": [a.bytes_moved for a in accounts],
+        "memory": [a.peak_memory for a in accounts],
+        "latency": [f.latency.median for f in figures],
+        "kernels": [{"launches": n, **asdict(k)} for n, k in accounts[1].fused_kernels],
+        "note": note,
+    }
 
 
-def kernel_rows(title: str, result: BenchResult) -> Iterator[str]:
-    account = result.cases[0].optimized.account
-    for count, k in (account.fused_kernels if account else ())[:SHOWN_KERNELS]:
-        sizes = ["x".join(str(n) for n in part).removesuffix("x1").removesuffix("x1") for part in (k.grid, k.block)]
-        figures = (*sizes, k.registers, human_bytes(k.shared), k.local, f"{100 * k.occupancy:.0f} %")
-        yield f"| {title} | {count} | {' | '.join(map(str, figures))} |"
+def _profiled(
+    models: Sequence[onnx.ModelProto | Path], search: dict[str, str], options: dict[str, Any]
+) -> tuple[list[int | None], str]:
+    """The launches of models that cannot be captured, as torch.profiler sees them; and how they were counted."""
+    try:
+        import torch  # noqa: F401
+        from networks import RUNS, profile_of
+    except ImportError:
+        return [None] * len(models), "there is no PyTorch here whose profiler would count them"
+    counts: list[int | None] = []
+    proto = models[0] if isinstance(models[0], onnx.ModelProto) else onnx.load(models[0])
+    feeds = make_inputs(proto, options.get("dims"), options.get("inputs"))
+    for model in models:
+        session = make_session(model, provider="cuda", provider_options=search)
+        name = PROVIDERS["cuda"]
+        runner = make_runner(session, feeds, name, plain_outputs(model, feeds, name, search))
+        counts.append(round(profile_of(runner).launches))
+    return counts, f"counted by torch.profiler, on average over {RUNS} runs"
 
 
 @contextmanager
@@ -119,90 +148,106 @@ def repeated_work(limit: int) -> Iterator[None]:
         cost.REPEATED_WORK = before
 
 
-def too_much(seconds: float) -> str:
+def too_much(seconds: float) -> dict[str, Any]:
     """A scale of each column takes costly functions: a kernel that computes it for each row as well repeats them."""
     kinds = ("Exp", "Sin", "Tanh", "Erf", "Cos", "Tanh", "Sin", "Exp", "Erf", "Cos", "Tanh", "Sin")
     nodes = [helper.make_node(k, [f"s{i}"], [f"s{i + 1}"]) for i, k in enumerate(kinds)]
     nodes += [helper.make_node("Mul", ["x", f"s{len(kinds)}"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
-    model = graph(nodes, {"x": [65536, 1024], "s0": [1024]}, [65536, 1024], {})
+    model = graph(nodes, {"x": [ROWS, ROW], "s0": [ROW]}, [ROWS, ROW], {})
     made = onnxfuse.optimize(model).model
     with repeated_work(10**9):
         forced = onnxfuse.optimize(model).model
-    counts = [sum(n.domain == "onnxfuse" for n in m.graph.node) for m in (made, forced)]
-    result = bench(forced, made, provider="cuda", seconds=seconds, accounts=False)
-    case = result.cases[0]
-    before, after = case.original.latency.median, case.optimized.latency.median
-    return (
-        f"{len(kinds)} costly functions of a row of 1024, multiplied into 65536 rows: fused into {counts[1]} kernel, "
-        f"which computes them for every row, it takes {before:.3f} ms; onnxfuse makes {counts[0]}, and it takes "
-        f"{after:.3f} ms ({case.verdict}, {case.ratio.value:.2f} times as fast)"
-    )
+    case = bench(forced, made, provider="cuda", seconds=seconds, accounts=False).cases[0]
+    return {
+        "functions": len(kinds),
+        "row": ROW,
+        "rows": ROWS,
+        "kernels": [sum(n.domain == "onnxfuse" for n in m.graph.node) for m in (forced, made)],
+        "latency": [case.original.latency.median, case.optimized.latency.median],
+        "verdict": case.verdict,
+        "ratio": case.ratio.value,
+    }
+
+
+def measure(args: argparse.Namespace) -> tuple[dict[str, Any], int]:
+    """All figures that were asked for, and how many could not be had."""
+    gpu = driver()
+    major, minor = divmod(gpu.cuda_version // 10, 100)
+    machine = {"gpu": gpu.name, "multiprocessors": gpu.multiprocessors, "cuda": f"{major}.{minor}"}
+    data: dict[str, Any] = {"machine": machine | {"runtime": runtime().__version__}}
+    data |= {"launch": asdict(measure_launch_cost()), "models": [], "broadcast": None}
+    given = {name: Path(path) for name, _, path in (text.partition("=") for text in args.model)}
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (title, make) in cases(given, Path(folder)).items():
+            if name not in args.only:
+                continue
+            try:
+                model, options = make()
+                data["models"].append(account_of(title, model, options, args.seconds))
+            except Exception:  # the others still count
+                traceback.print_exc()
+                failed += 1
+    if "broadcast" in args.only:
+        try:
+            data["broadcast"] = too_much(args.seconds)
+        except Exception:
+            traceback.print_exc()
+            failed += 1
+    return data, failed
+
+
+def merged(files: Sequence[Path]) -> dict[str, Any]:
+    """What several runs on one machine measured, the later ones in place of the earlier ones."""
+    runs = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    models = {m["title"]: m for run in runs for m in run["models"]}
+    data = {"machine": runs[-1]["machine"], "models": list(models.values())}
+    for part in ("launch", "broadcast"):
+        data[part] = next((run[part] for run in reversed(runs) if run.get(part)), None)
+    return data
+
+
+def parts(text: str) -> list[str]:
+    """What `--only` names."""
+    wanted = [part for part in text.split(",") if part]
+    unknown = [part for part in wanted if part not in PARTS]
+    if unknown or not wanted:
+        raise argparse.ArgumentTypeError(f"{text!r}: takes some of {', '.join(PARTS)}, separated by commas")
+    return wanted
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="parts of the names of what to account for")
+    parser.add_argument("--only", type=parts, default=list(PARTS), help=f"some of {','.join(PARTS)}")
     parser.add_argument(
         "--model", action="append", default=[], metavar="NAME=FILE", help="instead of a published model"
     )
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, too")
     parser.add_argument("--seconds", type=float, default=2.0, help="to measure each model for")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument(
+        "--from", dest="given", type=Path, nargs="+", metavar="FILE", help="take figures of --json; measure nothing"
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="Markdown file whose section `accounts` takes them")
     args = parser.parse_args()
-    given = {name: Path(path) for name, _, path in (text.partition("=") for text in args.model)}
+    failed = 0
     try:
-        price, gpu = measure_launch_cost(), driver()
-    except DriverError as error:
+        if args.given:
+            data = merged(args.given)
+        else:
+            data, failed = measure(args)
+    except (DriverError, OSError, ValueError, KeyError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    text = [
-        f"One {gpu.name}, {gpu.multiprocessors} multiprocessors, ONNX Runtime {runtime().__version__}; before / after:",
-        "",
-        "| model | nodes run | kernel launches | bytes moved | peak memory of a run | less | latency, ms |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    kernels, failed = [], 0
-    wanted = [part for part in args.only.split(",") if part]
-    with tempfile.TemporaryDirectory() as folder:
-        for name, (title, make) in cases(given, Path(folder)).items():
-            if wanted and name not in wanted:
-                continue
-            try:
-                model, options = make()
-                search = {"cudnn_conv_algo_search": "HEURISTIC"}  # trying all takes each session seconds
-                result = bench(model, provider="cuda", seconds=args.seconds, provider_options=search, **options)
-            except Exception as error:  # the others still count
-                traceback.print_exc()
-                failed += 1
-                text.append(f"| {title} | failed: {error} |")
-                continue
-            line(f"== {title}", "bold")
-            show_bench(result)
-            text.append(row(title, result))
-            kernels += kernel_rows(title, result)
-    launch = (
-        f"An empty kernel takes {price.host:.2f} us of the host to launch, and {price.device:.2f} us of the GPU when "
-        f"many are queued. Replaying a CUDA graph of one takes {price.graph_host:.2f} us of the host, and each kernel "
-        f"of a graph of a hundred {price.graph_device:.2f} us of the GPU."
-    )
-    text += [
-        "",
-        launch,
-        "",
-        "| model | launches | blocks | threads | registers | shared memory | spilled, bytes | occupancy |",
-        "|---|---|---|---|---|---|---|---|",
-        *kernels,
-    ]
-    if not wanted or "broadcast" in wanted:
-        try:
-            text += ["", "Fusing more does not always pay: " + too_much(args.seconds) + "."]
-        except Exception:
-            traceback.print_exc()
-            failed += 1
-    print("\n".join(text))
-    if args.markdown:
-        args.markdown.write_text("\n".join(text) + "\n", encoding="utf-8")
+    text = page(data, "bench/accounts.py --write docs/accounts.md")
+    print(text)
+    if args.json:
+        args.json.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    if args.write:
+        write_section(args.write, "accounts", text)
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # ONNX Runtime's CUDA teardown can abort the process at exit

@@ -1,8 +1,9 @@
 """What keeps ONNX Runtime from capturing a model into a CUDA graph, and what a replay would get wrong.
 
 ONNX Runtime captures a model where every node runs on the CUDA provider, or on the CPU without a copy between the two;
-control flow it refuses. Where values live is followed here through the graph as ONNX Runtime does: what is computed
-from shapes alone lives on the host, everything else on the GPU, and some inputs of GPU operators are read on the host.
+control flow it refuses, but for an If on a constant, whose branch it puts in its place. Where values live is followed
+here through the graph as ONNX Runtime does: what is computed from shapes alone lives on the host, everything else on
+the GPU, and some inputs of GPU operators are read on the host.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import onnx
 from onnxfuse.errors import ModelError
 from onnxfuse.runtime import make_session
 
-__all__ = ["Obstacle", "capture_obstacles", "placement_obstacles"]
+__all__ = ["Obstacle", "capture_obstacles", "placement_obstacles", "shapes_follow_data"]
 
 _CUDA = frozenset(
     line
@@ -39,6 +40,7 @@ _HOST_INPUTS: dict[str, tuple[int, ...]] = {
     "Slice": (1, 2, 3, 4), "Pad": (1, 2, 3), "Resize": (1, 2, 3), "Upsample": (1,), "Range": (0, 1, 2), "Clip": (1, 2),
     "Dropout": (1, 2), **dict.fromkeys(_AXES, (1,)),
 }  # fmt: skip
+_SIZED = {op: places for op, places in _HOST_INPUTS.items() if op not in ("Clip", "Dropout", "Trilu", "CumSum")}
 _SMALL = 100  # elements of a constant up to which ONNX Runtime keeps a shape's arithmetic on the host
 _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
@@ -47,18 +49,32 @@ _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 class Obstacle:
     """A node that stands in the way of a CUDA graph, and why.
 
-    `prevents` is False where capture works, but replays would not do what plain runs do.
+    `prevents` is False where capture works, but replays would not do what plain runs do. `operand` numbers the input
+    that is read on the other side, where it is one.
     """
 
     node: str
     operator: str
     reason: str
     prevents: bool = True
+    operand: int | None = None
 
 
 def capture_obstacles(model: onnx.ModelProto) -> list[Obstacle]:
     """What is known of a model without running it, in the order of its nodes; empty where nothing is in the way."""
     return list(_Placement(model).obstacles())
+
+
+def shapes_follow_data(model: onnx.ModelProto) -> bool:
+    """Whether the data decides how large something is that the main graph computes.
+
+    Then two runs on the same inputs may give results of different shapes, where a GPU adds up in another order.
+    """
+    placement = _Placement(model)
+    return any(
+        o.operator in _COUNTED | {"Loop"} or (o.prevents and o.operator in _SIZED and o.operand in _SIZED[o.operator])
+        for o in placement.obstacles()
+    )
 
 
 def _label(node: onnx.NodeProto) -> str:
@@ -71,24 +87,54 @@ class _Placement:
     def __init__(self, model: onnx.ModelProto) -> None:
         self.graph = model.graph
         self.functions = {(f.domain, f.name) for f in model.functions}
-        self.constants = {t.name: int(np.prod(t.dims)) for t in model.graph.initializer}
-        self.types = {t.name: t.data_type for t in model.graph.initializer}
-        for value in (*model.graph.input, *model.graph.value_info):
-            self.types[value.name] = value.type.tensor_type.elem_type
-        for node in model.graph.node:
-            if node.op_type == "Constant":
-                self.constants[node.output[0]] = _constant_size(node)
+        self.constants: dict[str, int] = {}
+        self.flags: dict[str, bool] = {}  # boolean constants of one element
+        self.types: dict[str, int] = {}
+        self._enter(model.graph)
         self.inputs = {v.name for v in model.graph.input} - set(self.constants)
         self.host: set[str] = set()
 
+    def _enter(self, graph: onnx.GraphProto) -> None:
+        """Takes in what a graph says of its values."""
+        for value in (*graph.input, *graph.value_info):
+            self.types[value.name] = value.type.tensor_type.elem_type
+        found = [(t.name, t) for t in graph.initializer]
+        constants = [n for n in graph.node if n.op_type == "Constant"]
+        found += [(n.output[0], a.t) for n in constants for a in n.attribute if a.name == "value"]
+        for name, tensor in found:
+            self.constants[name] = int(np.prod(tensor.dims))
+            self.types[name] = tensor.data_type
+            if tensor.data_type == onnx.TensorProto.BOOL and self.constants[name] == 1:
+                self.flags[name] = bool(onnx.numpy_helper.to_array(tensor).reshape(()))
+        for node in constants:
+            self.constants.setdefault(node.output[0], _constant_size(node))
+
     def obstacles(self) -> Iterator[Obstacle]:
-        for node in self.graph.node:
+        yield from self._of_graph(self.graph)
+
+    def _of_graph(self, graph: onnx.GraphProto) -> Iterator[Obstacle]:
+        for node in graph.node:
             if self._is_constant(node):
+                continue
+            if node.op_type == "If" and node.input[0] in self.flags:
+                yield from self._of_branch(node)
                 continue
             on_host = self._on_host(node)
             if on_host:
                 self.host.update(name for name in node.output if name)
             yield from self._of_node(node, on_host)
+
+    def _of_branch(self, node: onnx.NodeProto) -> Iterator[Obstacle]:
+        """The branch of an If on a constant, which ONNX Runtime puts in its place when it loads the model."""
+        wanted = "then_branch" if self.flags[node.input[0]] else "else_branch"
+        branch = next(a.g for a in node.attribute if a.name == wanted)
+        self._enter(branch)
+        yield from self._of_graph(branch)
+        for inner, name in zip(branch.output, node.output, strict=False):
+            if inner.name in self.host:
+                self.host.add(name)
+            if inner.name in self.constants:
+                self.constants[name] = self.constants[inner.name]
 
     def _is_constant(self, node: onnx.NodeProto) -> bool:
         """Whether ONNX Runtime computes the node when it loads the model."""
@@ -143,13 +189,13 @@ class _Placement:
                 continue
             if i in read_on_host and name in self.inputs:
                 reason = f"it reads the model's input {name!r} on the host, once, when it is captured"
-                yield Obstacle(_label(node), node.op_type, reason, prevents=False)
+                yield Obstacle(_label(node), node.op_type, reason, prevents=False, operand=i)
             elif i in read_on_host and name not in self.host:
                 reason = f"it reads {name!r}, which the GPU computes, on the host: a copy that the host waits for"
-                yield Obstacle(_label(node), node.op_type, reason)
+                yield Obstacle(_label(node), node.op_type, reason, operand=i)
             elif i not in read_on_host and name in self.host:
                 reason = f"it reads {name!r}, which is computed from shapes on the host: a copy to the GPU"
-                yield Obstacle(_label(node), node.op_type, reason)
+                yield Obstacle(_label(node), node.op_type, reason, operand=i)
 
     def _is_function(self, node: onnx.NodeProto) -> bool:
         """Whether ONNX Runtime can take the operator apart into others."""
@@ -163,8 +209,6 @@ class _Placement:
 
 def _constant_size(node: onnx.NodeProto) -> int:
     for attribute in node.attribute:
-        if attribute.name == "value":
-            return int(np.prod(attribute.t.dims))
         if attribute.name in ("value_ints", "value_floats"):
             return max(len(attribute.ints), len(attribute.floats))
     return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.metadata
 import math
 import os
@@ -52,12 +53,17 @@ def runtime() -> Any:
         )
     clash = _installed_runtimes()
     if len(clash) > 1:
-        warnings.warn(
-            f"{' and '.join(clash)} are both installed and overwrite each other's files: uninstall them, then install "
-            "one of them again",
-            stacklevel=2,
-        )
+        _warn_of(" and ".join(clash))
     return onnxruntime
+
+
+@functools.cache
+def _warn_of(clash: str) -> None:
+    """Warns once a process, and not once for each place that asks for the runtime."""
+    warnings.warn(
+        f"{clash} are both installed and overwrite each other's files: uninstall them, then install one of them again",
+        stacklevel=3,
+    )
 
 
 def _installed_runtimes() -> list[str]:

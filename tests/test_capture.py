@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from test_cli import folder, gate, invoke  # noqa: F401 (a fixture)
 from test_validate import build
 from test_validate_search import node
 
 import onnxfuse
-from onnxfuse.capture import capture_obstacles
+from onnxfuse.capture import capture_obstacles, shapes_follow_data
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -67,11 +67,47 @@ def test_shapes_that_hang_on_the_data(kind):
     assert found(*nodes, inputs=inputs) == [("make_y", True)]
 
 
+def choice(condition, then, otherwise):
+    """An If whose branches apply one operator each to x."""
+    bodies = [
+        helper.make_graph(
+            [helper.make_node(kind, ["x"], ["inner"], f"{kind}_inside")],
+            "b",
+            [],
+            [helper.make_tensor_value_info("inner", FLOAT, None)],
+        )
+        for kind in (then, otherwise)
+    ]
+    return node("If", condition, "z", then_branch=bodies[0], else_branch=bodies[1])
+
+
 def test_control_flow():
-    value = helper.make_tensor_value_info("inner", FLOAT, None)
-    body = helper.make_graph([helper.make_node("Identity", ["x"], ["inner"])], "b", [], [value])
-    branch = node("If", "c", "y", then_branch=body, else_branch=body)
-    assert found(branch, inputs=[("x", FLOAT, [8]), ("c", BOOL, [])]) == [("make_y", True)]
+    inputs = [("x", FLOAT, [8]), ("c", BOOL, [])]
+    assert found(choice("c", "Neg", "Abs"), node("Relu", "z", "y"), inputs=inputs) == [("make_z", True)]
+
+
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("spelling", ["initializer", "Constant"])
+def test_an_if_on_a_constant_is_the_branch_that_it_takes(flag, spelling):
+    array = np.array(flag)
+    constants = {"c": array} if spelling == "initializer" else {}
+    first = [] if constants else [helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(array))]
+    good, bad = ("Neg", "Hardmax") if flag else ("Hardmax", "Neg")
+    last = node("Relu", "z", "y")
+    assert found(*first, choice("c", good, bad), last, constants=constants) == []
+    assert found(*first, choice("c", bad, good), last, constants=constants) == [("Hardmax_inside", True)]
+    assert found(*first, choice("c", "Neg", "Loop"), last, constants={**constants})[0:1] == (
+        [] if flag else [("Loop_inside", True)]
+    )
+
+
+def test_shapes_that_a_branch_computes_are_known_outside_of_it():
+    branch = choice("c", "Shape", "Shape")
+    constants = {"c": np.array(True), "two": np.array([2])}
+    on_host = [branch, node("Mul", "z two", "m"), node("ConstantOfShape", "m", "y")]
+    assert found(*on_host, constants=constants) == []
+    on_gpu = [branch, node("Cast", "z", "f", to=FLOAT), node("Mul", "x f", "y")]
+    assert found(*on_gpu, constants=constants) == [("make_y", True)]
 
 
 def test_a_number_from_a_shape_in_gpu_arithmetic_is_a_copy_to_the_gpu():
@@ -122,3 +158,24 @@ def test_explain_says_what_is_in_the_way(folder):  # noqa: F811
     assert "matmul" in said
     assert "no kernel for it" in said
     assert "cannot be captured" in said
+
+
+# Shapes that the data decides
+
+
+def follows(*nodes, inputs=(("x", FLOAT, ["n", 8]),)):
+    constants = {"axis": np.array([0]), "low": np.float32(0)}
+    return shapes_follow_data(build(nodes, inputs, [(nodes[-1].output[0], FLOAT, None)], constants))
+
+
+def test_shapes_that_data_decides_are_known():
+    counted = [node("ReduceMax", "x", "m", keepdims=0), node("Cast", "m", "i", to=INT64)]
+    assert follows(*counted, node("Unsqueeze", "i axis", "shape"), node("Expand", "x shape", "y"))
+    assert follows(node("NonZero", "x", "y"))
+
+
+def test_other_shapes_follow_from_those_of_the_inputs():
+    assert not follows(node("Shape", "x", "s"), node("ConstantOfShape", "s", "y"))
+    assert not follows(node("Hardmax", "x", "y"))
+    assert not follows(node("ReduceMax", "x", "m", keepdims=0), node("Clip", "x low m", "y"))
+    assert not follows(node("TopK", "x k", "y"), inputs=[("x", FLOAT, ["n", 8]), ("k", INT64, [1])])

@@ -34,10 +34,10 @@ class Account:
     the provider asked for but on the CPU behind it; `host_copies` carried data between the two. `bytes_moved` are the
     sizes of all inputs, weights and outputs of these nodes. `peak_memory` is what nodes had asked of ONNX Runtime's
     arena at once, at most, in bytes, beyond what it held before the run: bound inputs and outputs lie outside of the
-    arena, and a kernel's own scratch does not show; None where this ONNX Runtime's profile does not say. `launches` are
-    the kernels that a run launches and `device_copies` the copies and fills of device memory, None where the run cannot
-    be captured (`note` then says why); `fused_kernels` are those of onnxfuse among them, each with how often it is
-    launched.
+    arena (but for outputs whose shapes follow data), and a kernel's own scratch does not show; None where this ONNX
+    Runtime's profile does not say. `launches` are the kernels that a run launches and `device_copies` the copies and
+    fills of device memory, None where the run cannot be captured (`note` then says why); `fused_kernels` are those of
+    onnxfuse among them, each with how often it is launched.
     """
 
     nodes: int

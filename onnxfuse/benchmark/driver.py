@@ -83,6 +83,9 @@ class Driver:
         name = ctypes.create_string_buffer(256)
         self("cuDeviceGetName", name, 256, device)
         self.name = name.value.decode(errors="replace")
+        version = ctypes.c_int()
+        self("cuDriverGetVersion", ctypes.byref(version))
+        self.cuda_version = version.value  # 12080 is CUDA 12.8
         self.threads = self.attribute(_DEVICE_THREADS)
         self.multiprocessors = self.attribute(_DEVICE_MULTIPROCESSORS)
         self.capability = (self.attribute(_DEVICE_MAJOR), self.attribute(_DEVICE_MINOR))
@@ -123,11 +126,23 @@ class Driver:
         """Waits for all that the device was asked to do."""
         self("cuCtxSynchronize")
 
-    def elapsed(self, stream: ctypes.c_void_p, call: Callable[[], object]) -> float:
-        """Milliseconds of the device between two events, with `call` queueing work on the stream between them."""
+    def raw(self, function: str) -> Callable[..., int]:
+        """A function of the driver that gives back its status; for timing, where each Python instruction shows."""
+        found: Callable[..., int] = getattr(self._library, function)
+        return found
+
+    def elapsed(
+        self, stream: ctypes.c_void_p, call: Callable[[], object], before: Callable[[], object] | None = None
+    ) -> float:
+        """Milliseconds of the device between two events, with `call` queueing work on the stream between them.
+
+        What `before` queues keeps the device busy until all of that is in the queue, so that it never waits for more.
+        """
         begin, end, time = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_float()
         for event in (begin, end):
             self("cuEventCreate", ctypes.byref(event), _EVENT_DEFAULT)
+        if before is not None:
+            before()
         self("cuEventRecord", begin, stream)
         call()
         self("cuEventRecord", end, stream)

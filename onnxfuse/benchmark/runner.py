@@ -11,7 +11,9 @@ import ml_dtypes
 import numpy as np
 import onnx
 
+from onnxfuse.capture import shapes_follow_data
 from onnxfuse.errors import ModelError
+from onnxfuse.files import load_model
 from onnxfuse.runtime import PROVIDERS, make_session, run, runtime
 
 __all__ = ["NO_GRAPH", "DeviceRunner", "HostRunner", "Runner", "make_runner", "plain_outputs"]
@@ -52,11 +54,13 @@ class HostRunner:
 class DeviceRunner:
     """Runs on a GPU with inputs and outputs bound to its memory, so that no copy is timed.
 
-    Inputs and outputs that ONNX Runtime keeps on the CPU are bound there. With a `graph` of 0 or more, runs are
-    captured into the CUDA graph of that number and replayed; the session must have been made with enable_cuda_graph.
+    Inputs and outputs that ONNX Runtime keeps on the CPU are bound there. Outputs go into buffers of the types and
+    shapes of the arrays in `like`; where None stands instead, ONNX Runtime allocates the output in each run. With a
+    `graph` of 0 or more, runs are captured into the CUDA graph of that number and replayed; the session must have been
+    made with enable_cuda_graph.
     """
 
-    def __init__(self, session: Any, feeds: Mapping[str, np.ndarray], shapes: list[Any], graph: int = NO_GRAPH) -> None:
+    def __init__(self, session: Any, feeds: Mapping[str, np.ndarray], like: list[Any], graph: int = NO_GRAPH) -> None:
         self.session = session
         self._binding = session.io_binding()
         self._values: dict[str, Any] = {}
@@ -65,10 +69,13 @@ class DeviceRunner:
             if value.name in feeds:
                 self._values[value.name] = _ort_value(feeds[value.name], homes[value.name])
                 self._binding.bind_ortvalue_input(value.name, self._values[value.name])
-        self._results = []
-        for value, like in zip(session.get_outputs(), shapes, strict=True):
-            self._results.append(_ort_value(np.zeros(like.shape, like.dtype), homes[value.name]))
-            self._binding.bind_ortvalue_output(value.name, self._results[-1])
+        self._buffers = []
+        for value, array in zip(session.get_outputs(), like, strict=True):
+            if array is None:
+                self._binding.bind_output(value.name, homes[value.name])
+                continue
+            self._buffers.append(_ort_value(np.zeros(array.shape, array.dtype), homes[value.name]))
+            self._binding.bind_ortvalue_output(value.name, self._buffers[-1])
         # Without a number ONNX Runtime throws and catches an exception in every run: 40 to 100 microseconds.
         self._options = _run_options(gpu_graph_id=graph)
         self._queued = _run_options(gpu_graph_id=graph, disable_synchronize_execution_providers=1)
@@ -95,7 +102,8 @@ class DeviceRunner:
     def outputs(self) -> list[Any]:
         """The outputs of one run."""
         self()
-        return [_to_numpy(value) for value in self._results]
+        allocated = len(self._buffers) < len(self.session.get_outputs())
+        return [_to_numpy(value) for value in (self._binding.get_outputs() if allocated else self._buffers)]
 
 
 Runner = HostRunner | DeviceRunner
@@ -104,7 +112,7 @@ Runner = HostRunner | DeviceRunner
 def make_runner(
     session: Any, feeds: Mapping[str, np.ndarray], provider: str, outputs: list[Any], graph: int = NO_GRAPH
 ) -> Runner:
-    """A runner for the provider; `outputs` are arrays of the types and shapes that the model gives on these feeds."""
+    """A runner for the provider; `outputs` as `plain_outputs` gives them for these feeds."""
     if provider == PROVIDERS["cuda"]:
         return DeviceRunner(session, feeds, outputs, graph)
     return HostRunner(session, feeds)
@@ -113,7 +121,7 @@ def make_runner(
 def plain_outputs(
     model: Any, feeds: Mapping[str, np.ndarray], provider: str, options: Mapping[str, str] | None = None
 ) -> list[Any]:
-    """The model's outputs on arrays, by a session that is thrown away.
+    """The model's outputs on arrays, by a session that is thrown away; None for all where their shapes follow data.
 
     Raises:
         ModelError: it does not run, or one of its outputs is no tensor and cannot be bound.
@@ -123,6 +131,10 @@ def plain_outputs(
     wrong = [o.name for o, v in zip(session.get_outputs(), values, strict=True) if not isinstance(v, np.ndarray)]
     if wrong and provider == PROVIDERS["cuda"]:
         raise ModelError(f"output {wrong[0]!r} is no tensor, so that it cannot be bound to a GPU's memory")
+    if provider == PROVIDERS["cuda"]:
+        proto = model if isinstance(model, onnx.ModelProto) else load_model(model).proto
+        if shapes_follow_data(proto):
+            return [None] * len(values)
     return values
 
 

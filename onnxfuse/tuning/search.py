@@ -145,8 +145,10 @@ def tuned(original: Any, proto: onnx.ModelProto, target: str, make: Make, tune: 
     kinds = _groups(fusions)
     search.run(kinds.values())
     finished = not rig.over
-    tell("comparing with the original", 1.0)
-    (ratio,) = rig.compare([base, search.current])
+    ratio = untuned
+    if search.dropped:
+        tell("comparing with the original", 1.0)
+        (ratio,) = rig.compare([base, search.current])
     if fusions and ratio.high < 1 and 1 / ratio.value > rig.noise:
         spread = f"{ratio.low:.2f} to {ratio.high:.2f}"
         why = f"measured: with what is left, the model is {ratio.value:.2f} times as fast as the original ({spread})"

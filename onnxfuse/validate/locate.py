@@ -118,18 +118,30 @@ def _parting(original: onnx.ModelProto, node: onnx.NodeProto, comparisons: Seque
 
 
 def _sources(graph: onnx.GraphProto, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """The nodes of the original that make what the node writes from what it reads, in the graph's order."""
+    """The nodes of the original that make what the node writes from what it reads, in the graph's order.
+
+    What is computed from constants and shapes alone is left out: it stays a matter of ONNX Runtime.
+    """
     makers = {name: i for i, n in enumerate(graph.node) for name in n.output if name}
-    given = {name for name in node.input if name}
+    given = {name for name in node.input if name} | _known_early(graph)
     found: set[int] = set()
     pending = [name for name in node.output if name in makers]
     while pending:
         i = makers[pending.pop()]
-        if i in found or graph.node[i].op_type == "Constant":
-            continue
-        found.add(i)
-        pending += [name for name in graph.node[i].input if name in makers and name not in given]
+        if i not in found:
+            found.add(i)
+            pending += [name for name in graph.node[i].input if name in makers and name not in given]
     return [graph.node[i] for i in sorted(found)]
+
+
+def _known_early(graph: onnx.GraphProto) -> set[str]:
+    """The tensors that constants and shapes decide, without any other data."""
+    known = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    for n in graph.node:
+        read = [name for name in n.input if name]
+        if n.op_type in ("Constant", "Shape", "Size") or (read and not _has_body(n) and known.issuperset(read)):
+            known.update(name for name in n.output if name)
+    return known
 
 
 def _label(node: onnx.NodeProto) -> str:

@@ -64,6 +64,7 @@ def networks() -> dict[str, tuple[onnx.ModelProto, bool]]:
     value = helper.make_tensor_value_info("inner", FLOAT, None)
     body = helper.make_graph([helper.make_node("Identity", ["x"], ["inner"])], "b", [], [value])
     shape = [node("Shape", "x", "s"), node("Gather", "s zero", "k")]
+    positive = [node("ReduceMax", "x", "m", keepdims=0), node("Greater", "m nought", "p")]
     cases: dict[str, tuple[list[Any], bool]] = {
         "plain": ([node("Relu", "x", "y")], True),
         "shape arithmetic": (
@@ -77,9 +78,11 @@ def networks() -> dict[str, tuple[onnx.ModelProto, bool]]:
         ),
         "a number from a shape": ([*shape, node("Cast", "k", "f", to=FLOAT), node("Div", "x f", "y")], False),
         "no kernel": ([node("Relu", "x", "a"), node("Hardmax", "a", "b"), node("Neg", "b", "y")], False),
-        "control flow": ([node("If", "yes", "y", then_branch=body, else_branch=body)], False),
+        "control flow": ([*positive, node("If", "p", "y", then_branch=body, else_branch=body)], False),
+        "an If on a constant": ([node("If", "yes", "y", then_branch=body, else_branch=body)], True),
     }
     constants = {"zero": np.int64(0), "axis": np.array([0]), "rest": np.array([-1]), "yes": np.array(True)}
+    constants |= {"nought": np.float32(0)}
     return {
         name: (build(nodes, [("x", FLOAT, ["n", 8])], [("y", FLOAT, None)], constants), captured)
         for name, (nodes, captured) in cases.items()
