@@ -21,11 +21,11 @@ from onnxfuse.rewrites.layout import Layout
 from onnxfuse.rewrites.leave import cannot_run, left_to_runtime, without_function, without_kernel
 from onnxfuse.rewrites.lowering import LOWERINGS, RUNNABLE_OPSET, lower
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
+from onnxfuse.rewrites.parts import divided, in_parts, needed_outside, trimmed, upstream
 from onnxfuse.rewrites.regions import Region, grow_regions
 from onnxfuse.rewrites.savings import accuracy_notes, bytes_saved, described
 from onnxfuse.rewrites.scatter import scattered
 from onnxfuse.rewrites.shapes import TensorType
-from onnxfuse.rewrites.space import Space
 
 __all__ = ["Choice", "FusedNode", "fuse_graph"]
 
@@ -178,8 +178,8 @@ def _fuse_regions(
     while pending:
         region = pending.pop()
         try:
-            if parts := _divided(view, fragments, region):
-                pending += region.parts or parts
+            if pieces := divided(view, fragments, region):
+                pending += region.parts or pieces
             else:
                 fused.append(_finish(view, fragments, region, choice))
         except RefusalError as refusal:
@@ -205,21 +205,21 @@ def _refuse(
         scattering |= {i for i in moving if _moves_last(view, i)} or moving
     elif isinstance(refusal, _ProgramRefusalError):
         region.refused.append((region.nodes[0], refusal.reason))
-        return _parts(view, fragments, region, set(region.nodes[: len(region.nodes) // 2]))
+        return in_parts(view, fragments, region, set(region.nodes[: len(region.nodes) // 2]))
     else:
         refused.update(dict.fromkeys(region.nodes, refusal.reason))
     return []
 
 
 def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, choice: Choice) -> FusedNode:
-    region = _trimmed(view, fragments, region)
+    region = trimmed(view, fragments, region)
     layout = region.layout
     members = set(region.nodes)
-    needed = _needed(view, members)
+    needed = needed_outside(view, members)
     outputs = [n for n in needed if layout.laid_out(layout.produced[n]) is not None]
     # What is only a rearrangement of what the region reads stays where others need it; the region reads through it.
-    staying = _staying(view, members, [n for n in needed if n not in outputs])
-    nodes = [i for i in region.nodes if i not in staying]
+    rearranged = upstream(view, members, [n for n in needed if n not in outputs])
+    nodes = [i for i in region.nodes if i not in rearranged]
     inlined = _inlined(fragments, nodes)
     everything = sorted((*inlined, *nodes))
     work = [i for i in everything if view.protos[i].op_type not in FREE]
@@ -298,76 +298,3 @@ def _emitted(view: GraphView, layout: Layout, outputs: Iterable[str], choice: Ch
     if missing := without_function(emitted.program, min(view.opset, RUNNABLE_OPSET)):
         raise RefusalError(f"no local function can stand in for it: {missing}")
     return emitted
-
-
-def _trimmed(view: GraphView, fragments: dict[int, Fragment], region: Region) -> Region:
-    """The region without reshapes at its end: they cost nothing in ONNX Runtime, and the program is simpler."""
-    nodes = list(region.nodes)
-    for i in reversed(region.nodes):
-        users = [c for n in view.protos[i].output for c in view.consumers.get(n, ())]
-        free = view.protos[i].op_type in FREE and not fragments[i].inlined
-        if free and not any(c in nodes for c in users):
-            nodes.remove(i)
-    if nodes == region.nodes or not nodes:
-        return region
-    try:
-        return Region(nodes, _layout(view, fragments, nodes), region.refused)
-    except RefusalError:
-        return region
-
-
-def _layout(view: GraphView, fragments: dict[int, Fragment], nodes: Iterable[int]) -> Layout:
-    layout = Layout(Space(view.symbols))
-    for i in nodes:
-        layout.add(fragments[i])
-    return layout
-
-
-def _needed(view: GraphView, members: set[int]) -> list[str]:
-    """What the nodes compute that others need."""
-    return [
-        name
-        for i in sorted(members)
-        for name in view.protos[i].output
-        if name and (name in view.kept or any(c not in members for c in view.consumers.get(name, ())))
-    ]
-
-
-def _divided(view: GraphView, fragments: dict[int, Fragment], region: Region) -> list[Region]:
-    """Two regions in place of one that would not store a result where one of its dimensions is empty; else none."""
-    layout, members = region.layout, set(region.nodes)
-    values = {n: layout.produced[n] for n in _needed(view, members)}
-    lost = [n for n, v in values.items() if layout.laid_out(v) is not None and not layout.always_stored(v)]
-    if not lost:
-        return []
-    first = min((_staying(view, members, [n]) for n in lost), key=len)
-    if first == members:
-        raise RefusalError("one of its results would not be stored where a dimension of another is empty")
-    return _parts(view, fragments, region, first)
-
-
-def _parts(view: GraphView, fragments: dict[int, Fragment], region: Region, first: set[int]) -> list[Region]:
-    """The rest of the region, and `first`, which needs nothing of the rest: then both are convex as the whole was."""
-    regions: list[Region] = []
-    pending = [sorted(first), [i for i in region.nodes if i not in first]]
-    while pending:
-        nodes = pending.pop()
-        try:
-            regions.append(Region(nodes, _layout(view, fragments, nodes), region.refused))
-        except RefusalError:
-            if len(nodes) == 1:
-                raise
-            pending += [nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]]
-    return regions
-
-
-def _staying(view: GraphView, members: set[int], names: Iterable[str]) -> set[int]:
-    """The nodes of the region that make `names`, and what they are made from."""
-    staying: set[int] = set()
-    pending = [view.producer[n] for n in names]
-    while pending:
-        i = pending.pop()
-        if i not in staying:
-            staying.add(i)
-            pending += [p for p in view.producers_of(i) if p in members]
-    return staying

@@ -27,7 +27,6 @@ from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.dims import Dim, Shape
 from onnxfuse.rewrites.fragment import Fragment, RefusalError, Value
 from onnxfuse.rewrites.space import Entries, Place, Shown, Space
-from onnxfuse.rewrites.views import View
 
 __all__ = ["Layout"]
 
@@ -295,35 +294,11 @@ class _Pending:
             places.append(Place(only))
         while operand.op == "view" or operand.tensor in self.base.produced:
             if operand.op == "view":
-                places = self.backward(operand.view, places)
+                places = self.space.backward(operand.view, places)
                 operand = operand.operands[0]
             else:  # a rearrangement by an earlier node of the region
                 operand = self.base.produced[operand.tensor]
         self.reads[step, k] = tuple(places)
-
-    def backward(self, view: View, target: Sequence[Place]) -> list[Place]:
-        """How the source of a view is read, given how the view is."""
-        parts: dict[int, tuple[int, ...]] = {}
-        moved: dict[int, Place] = {}
-        for place, pieces in zip(target, view.target, strict=True):
-            if place.start == 0 and place.step == 1:
-                if place.dims or len(pieces) <= 1:
-                    self.space.assign(place.dims, pieces, view, parts)
-            elif len(pieces) == 1:
-                moved[pieces[0]] = place
-            else:
-                raise RefusalError("it reshapes a slice")
-        result = []
-        for k, pieces in enumerate(view.source):
-            place = Place()
-            for p in pieces:
-                inner = moved.get(p) or Place(self.space.current(parts.get(p, ())))
-                place = self.space.row_major(place, inner, view.extents[p]) if place != Place() else inner
-            if k in view.cuts:
-                start, step = view.cuts[k]
-                place = Place(place.dims, start + step * place.start, step * place.step)
-            result.append(place)
-        return result
 
     def fill(self, shape: Shape, fixed: Sequence[tuple[int, ...] | None], forced: Sequence[int] = ()) -> Entries:
         """Space dimensions for the positions that nothing decides yet; a new one repeats the work done so far."""

@@ -151,6 +151,30 @@ class Space:
         if waiting:
             raise RefusalError("it reshapes in a way that does not fit the region")
 
+    def backward(self, view: View, target: Sequence[Place]) -> list[Place]:
+        """How the source of a view is read, given how the view is."""
+        parts: dict[int, tuple[int, ...]] = {}
+        moved: dict[int, Place] = {}
+        for place, pieces in zip(target, view.target, strict=True):
+            if place.start == 0 and place.step == 1:
+                if place.dims or len(pieces) <= 1:
+                    self.assign(place.dims, pieces, view, parts)
+            elif len(pieces) == 1:
+                moved[pieces[0]] = place
+            else:
+                raise RefusalError("it reshapes a slice")
+        result = []
+        for k, pieces in enumerate(view.source):
+            place = Place()
+            for p in pieces:
+                inner = moved.get(p) or Place(self.current(parts.get(p, ())))
+                place = self.row_major(place, inner, view.extents[p]) if place != Place() else inner
+            if k in view.cuts:
+                start, step = view.cuts[k]
+                place = Place(place.dims, start + step * place.start, step * place.step)
+            result.append(place)
+        return result
+
     def fill(
         self, shape: Shape, fixed: Sequence[tuple[int, ...] | None], forced: Sequence[int], *, may_grow: bool
     ) -> Entries:
