@@ -1,7 +1,7 @@
 """Optimizes random graphs and compares results, for as long as asked: python tests/fuzz.py --count 1000 --seed 0.
 
 Prints a line for each failure with its seed, and in the end how many graphs were run and fused; exits 1 where anything
-failed. `--save FOLDER` keeps the models that failed. `--reduce` makes them smaller first.
+failed. Every 1000 graphs, the counts so far go to stderr. `--save FOLDER` keeps the models that failed. `--reduce` makes them smaller first.
 """
 
 from __future__ import annotations
@@ -107,6 +107,8 @@ def main() -> None:
     args = parser.parse_args()
     counts: collections.Counter[str] = collections.Counter()
     for seed in range(args.seed, args.seed + args.count):
+        if counts["graphs"] % 1000 == 0 and counts["graphs"]:
+            print(f"before seed {seed}: {dict(counts)}", file=sys.stderr, flush=True)
         model, feeds = random_model(seed)
         counts["graphs"] += 1
         options = {"target": args.target, "min_nodes": 1 + seed % 2}

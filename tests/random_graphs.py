@@ -13,13 +13,13 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
-from random_reductions import Reductions
+from random_rest import Rest
 from random_values import FLOATS, LARGE, Var
 
-OPSETS = (9, 11, 12, 13, 14, 17, 18, 20, 21, 23, 24)
+OPSETS = (9, 10, 11, 12, 13, 14, 15, 16, 17, 17, 18, 19, 20, 21, 22, 23, 24)
 
 
-class RandomGraph(Reductions):
+class RandomGraph(Rest):
     """Grows one graph; `build` gives the model and inputs for it."""
 
     def build(self) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
@@ -28,7 +28,8 @@ class RandomGraph(Reductions):
         sizes = [1, 2, 3, 4, 6, 8, 5] + ([0] if rng.random() < 0.08 else [])
         self.extents = {s: int(rng.choice(sizes)) for s in "ABCD"}
         for _ in range(int(rng.integers(1, 4))):
-            self.fresh(self.shape(int(rng.integers(0, 5))), int(rng.choice(FLOATS)), external=True)
+            rank = int(rng.integers(0, 5)) if rng.random() < 0.9 else int(rng.integers(5, 7))
+            self.fresh(self.shape(rank), int(rng.choice(FLOATS)), external=True)
         for _ in range(int(rng.integers(2, 26))):
             self.step()
         made = [v for v in self.values if any(v.name in n.output for n in self.nodes)]
@@ -69,6 +70,14 @@ class RandomGraph(Reductions):
             (0.7, self.barrier),
             (0.4, self.branches),
             (0.5, self.variadic),
+            (0.8, self.rare_unary),
+            (0.3, self.remainder),
+            (0.5, self.bits),
+            (0.3, self.integer_reduction),
+            (0.3, self.rare_reduction),
+            (0.5, self.image_norm),
+            (0.3, self.rounded),
+            (0.3, self.loop),
         ]
         weights = np.array([w for w, _ in kinds])
         kinds[int(self.rng.choice(len(kinds), p=weights / weights.sum()))][1]()

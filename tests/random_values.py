@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 # Above this a value is no argument of what grows.
 LARGE = 50.0
+MOST_ELEMENTS = 4096
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,11 @@ class Values:
         return f"v{self.counter}"
 
     def shape(self, rank: int) -> tuple[int, ...]:
-        return tuple(
-            1 if self.rng.random() < 0.15 else self.extents[str(self.rng.choice(list("ABCD")))] for _ in range(rank)
-        )
+        dims: list[int] = []
+        for _ in range(rank):
+            extent = 1 if self.rng.random() < 0.15 else self.extents[str(self.rng.choice(list("ABCD")))]
+            dims.append(extent if int(np.prod([*dims, extent])) <= MOST_ELEMENTS else 1)
+        return tuple(dims)
 
     def pick(self, wanted: Callable[[Var], bool] = lambda v: v.floating) -> Var | None:
         """A value, recent ones more often."""
@@ -127,7 +130,7 @@ class Values:
             if v.type != x.type or (exact and not v.exact):
                 return False
             try:
-                return int(np.prod(np.broadcast_shapes(v.shape, x.shape))) <= 4096 and max(len(v.shape), 1) <= 5
+                return int(np.prod(np.broadcast_shapes(v.shape, x.shape))) <= MOST_ELEMENTS and len(v.shape) <= 6
             except ValueError:
                 return False
 

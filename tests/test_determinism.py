@@ -24,7 +24,8 @@ for name in sys.argv[1:]:
     onnxfuse.restore(name + ".out").save(name + ".plain")
     for file in (name + ".out", name + ".plain"):
         print(hashlib.sha256(open(file, "rb").read()).hexdigest())
-    print([(f.op_type, f.name, f.inputs, f.outputs, f.program) for f in optimized.report.fusions], len(optimized.report.refusals))
+    print([(f.op_type, f.name, f.inputs, f.outputs, f.program) for f in optimized.report.fusions])
+    print([(r.node, r.reason) for r in optimized.report.refusals])
 """
 
 
