@@ -1,7 +1,8 @@
 """Optimizes random graphs and compares results, for as long as asked: python tests/fuzz.py --count 1000 --seed 0.
 
 Prints a line for each failure with its seed, and in the end how many graphs were run and fused; exits 1 where anything
-failed. Every 1000 graphs, the counts so far go to stderr. `--save FOLDER` keeps the models that failed. `--reduce` makes them smaller first.
+failed. Every 1000 graphs, the counts so far go to stderr. `--save FOLDER` keeps the models that failed. `--reduce`
+makes them smaller first.
 """
 
 from __future__ import annotations
