@@ -54,7 +54,7 @@ struct Address {
   int64_t offset = 0;
   uint16_t reg = 0;
   int64_t block = 0;
-  bool dense = false;  // of an output: a block's bytes lie one after the other
+  bool dense = false;  // of a tensor: a block's bytes lie one after the other
   std::vector<int64_t> grid, loop;
 };
 

@@ -53,6 +53,7 @@ void Compiler::write_input(int v) {
   if (in_pass(x.scope)) move_in_pass(address);
   int reg = memory_.register_of(address);
   const bool gathers = !analysis_.natural(access, x.form);
+  plan_.addresses[address].dense = !gathers && x.form == kFull;
   const bool converts = is_16bit_float(actual);
   if (gathers) {
     const int raw = converts ? memory_.take_temporary(size, x.form) : destination(v);
