@@ -110,7 +110,8 @@ def captured_launches(
         raise
     except Exception as error:
         raise DriverError(f"a run cannot be captured ({' '.join(str(error).split())[:200]})") from error
-    # ONNX Runtime frees what runs that nobody waits for have pinned; left to the session's end, that can end the process.
+    # ONNX Runtime frees what runs that nobody waits for have pinned; left to the end of the session, it can end the
+    # process.
     runner()
     try:
         return gpu.describe(graph)
