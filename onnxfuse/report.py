@@ -6,8 +6,8 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onnxfuse.report_page import Measurements
@@ -129,6 +129,22 @@ class Report:
         """Bytes of memory traffic saved by one run, or None where no fusion has static shapes."""
         known = [f.bytes_saved for f in self.fusions if f.bytes_saved is not None]
         return sum(known) if known else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was made and left and why, as plain values that JSON can hold (`onnxfuse explain --json`)."""
+
+        def plain(entry: Fusion | Grouping | Refusal) -> dict[str, Any]:
+            return {f.name: getattr(entry, f.name) for f in fields(entry) if f.name not in ("source", "tensors")}
+
+        return {
+            "schema": 1,
+            **{name: getattr(self, name) for name in ("model", "target", "nodes_before", "nodes_after")},
+            **{name: getattr(self, name) for name in ("launches_saved", "bytes_saved", "notes")},
+            "fusions": [plain(f) for f in self.fusions],
+            "groups": [plain(g) | {"launches_saved": g.launches_saved} for g in self.groups],
+            "refusals": [plain(r) for r in self.refusals],
+            "separate": [plain(r) for r in self.separate],
+        }
 
     def to_html(self, measurements: Measurements | None = None) -> str:
         """One self-contained page for a person: what was fused and where, what was left and why, and what it gains.

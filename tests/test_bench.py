@@ -87,6 +87,8 @@ def case(ratio, noise):
         ((1.1, 1.05, 1.2), (1.0, 0.8, 1.1), "same"),  # equal sessions differ by more
         ((0.9, 0.85, 0.95), (1.2, 1.1, 1.3), "same"),
         ((1.1, 1.05, 1.2), None, "faster"),
+        ((1.004, 1.002, 1.006), (1.0, 0.999, 1.001), "same"),  # less than one per cent
+        ((1.004, 1.002, 1.006), None, "same"),
     ],
 )
 def test_a_verdict_needs_more_than_noise(ratio, noise, verdict):

@@ -185,7 +185,9 @@ def test_version():
     assert result.stdout.startswith("onnxfuse ")
 
 
-@pytest.mark.parametrize("name", ["optimize", "validate", "restore", "library"])
+@pytest.mark.parametrize(
+    "name", ["optimize", "explain", "validate", "bench", "report", "restore", "library", "compile"]
+)
 def test_help_has_what_a_reader_needs(name):
     result = invoke(name, "--help")
     assert result.exit_code == 0
@@ -281,6 +283,14 @@ BAD = {
     "an npz for another model": (["validate", "model.onnx", "model.onnx", "--inputs", "inputs.npz"], "'nix'"),
     "an array without a name": (["validate", "model.onnx", "model.onnx", "--inputs", "array.npy"], "without a name"),
     "no npz": (["validate", "model.onnx", "model.onnx", "--inputs", "model.onnx"], "not an .npz file"),
+    "a report over the model": (["optimize", "model.onnx", "out.onnx", "--report", "model.onnx"], "would overwrite"),
+    "a report over the output": (["optimize", "model.onnx", "out.onnx", "--report", "out.onnx"], "would overwrite"),
+    "time for no tuning": (["optimize", "model.onnx", "out.onnx", "--tune-seconds", "9"], "--tune"),
+    "an unknown drop": (["explain", "model.onnx", "--drop", "nix"], "drop names 'nix'"),
+    "an unknown skip to explain": (["explain", "model.onnx", "--skip", "nix"], "layer_norm"),
+    "an unloadable model to bench": (["bench", "unloadable.onnx"], "ONNX Runtime cannot load unloadable.onnx"),
+    "a CUDA graph on the CPU": (["bench", "model.onnx", "--cuda-graph"], "--provider cuda"),
+    "an option without a value": (["bench", "model.onnx", "--provider-option", "a"], "KEY=VALUE"),
 }
 
 

@@ -173,7 +173,8 @@ def _create(models: Sequence[_Candidate], how: _How) -> dict[str, tuple[float, f
         try:
             model.session, model.creation = timed(model)
         except ModelError as error:
-            raise ModelError(f"{model.label}: {error}") from error
+            named = str(error) if model.label in str(error) else f"{model.label}: {error}"
+            raise ModelError(named) from error
     again = {model.role: timed(model)[1] for model in models[:2]}
     return {model.role: (model.creation, again[model.role]) for model in models[:2]}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxfuse.benchmark.account import Account
 from onnxfuse.benchmark.launch_cost import LaunchCost
-from onnxfuse.measure import Interval, Latency
+from onnxfuse.measure import LEAST_NOISE, Interval, Latency
 
 __all__ = ["BenchCase", "BenchResult", "Figures", "GraphCheck"]
 
@@ -59,10 +59,14 @@ class BenchCase:
 
     @property
     def noise_level(self) -> float:
-        """The least ratio above 1 that noise does not explain: how far apart two identical sessions could seem."""
+        """The least ratio above 1 that noise does not explain: how far apart two identical sessions could seem.
+
+        It is 1.01 or more: of less, the second session's own spread cannot tell.
+        """
         if self.noise is None:
-            return 1.0
-        return math.exp(max(abs(math.log(x)) for x in (self.noise.value, self.noise.low, self.noise.high)))
+            return LEAST_NOISE
+        apart = max(abs(math.log(x)) for x in (self.noise.value, self.noise.low, self.noise.high))
+        return max(LEAST_NOISE, math.exp(apart))
 
     @property
     def verdict(self) -> str:
@@ -96,7 +100,7 @@ class BenchResult:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values that JSON can hold."""
-        result = asdict(self)
+        result = {"schema": 1, **asdict(self)}
         for case, entry in zip(self.cases, result["cases"], strict=True):
             entry |= {"verdict": case.verdict, "noise_level": case.noise_level}
         return result

@@ -14,7 +14,10 @@ from onnxfuse.errors import OnnxfuseError
 
 __all__ = [
     "Debug",
+    "Drop",
+    "Only",
     "Provider",
+    "Skip",
     "Target",
     "Verbose",
     "check_output",
@@ -39,13 +42,25 @@ class Provider(StrEnum):
     cuda = "cuda"
 
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="List every fusion and every node left alone.")]
-
-
 def complete_rewrite(incomplete: str) -> list[str]:
     """For the shell: the kinds of fusion that begin so."""
     return [name for name in REWRITES if name.startswith(incomplete)]
+
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")]
+Skip = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Do not make this kind of fusion (repeatable).", autocompletion=complete_rewrite),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Make only this kind of fusion (repeatable).", autocompletion=complete_rewrite),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TENSOR", help="Leave out the fusion that writes this tensor first (repeatable)."),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="List every fusion and every node left alone.")]
 
 
 def parse_dims(pairs: Iterable[str]) -> dict[str, tuple[int, ...]]:

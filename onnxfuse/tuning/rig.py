@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from onnxfuse.benchmark.runner import Runner, make_runner, plain_outputs
-from onnxfuse.measure import Interval, in_turn, paired_ratio
+from onnxfuse.measure import LEAST_NOISE, Interval, in_turn, paired_ratio
 from onnxfuse.runtime import make_session
 
 __all__ = ["Rig"]
@@ -20,7 +20,6 @@ __all__ = ["Rig"]
 _SHARE = 0.05  # of the time in all that one measurement takes at most
 _LONGEST = 4.0  # seconds of one measurement
 _ROUNDS = 12
-_LEAST_NOISE = 1.01  # a gain of less than one per cent is none
 
 
 @dataclass
@@ -33,7 +32,7 @@ class Rig:
     outputs: list[list[Any]]
     seconds: float
     started: float
-    noise: float = _LEAST_NOISE
+    noise: float = LEAST_NOISE
 
     @classmethod
     def around(
@@ -78,4 +77,4 @@ class Rig:
     def measure_noise(self, model: Any) -> None:
         """Finds by how much two equal sessions seem to differ."""
         (ratio,) = self.compare([self.runner(model), self.runner(model)])
-        self.noise = max(_LEAST_NOISE, math.exp(max(abs(math.log(x)) for x in (ratio.value, ratio.low, ratio.high))))
+        self.noise = max(LEAST_NOISE, math.exp(max(abs(math.log(x)) for x in (ratio.value, ratio.low, ratio.high))))

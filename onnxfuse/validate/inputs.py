@@ -115,7 +115,9 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     except OSError as error:
         raise OnnxfuseError(f"cannot read {os.fspath(path)}: {error.strerror or error}") from error
     except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise OnnxfuseError(f"{os.fspath(path)} is not an .npz file of plain arrays: {error}") from error
+        raise OnnxfuseError(
+            f"{os.fspath(path)} is not an .npz file of plain arrays, as numpy.savez writes it"
+        ) from error
 
 
 def make_inputs(

@@ -54,7 +54,7 @@ class Validation:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values that JSON can hold; NaN and infinities as strings; `inputs`: the first shapes."""
-        result = {"ok": self.ok, **asdict(self)}
+        result = {"schema": 1, "ok": self.ok, **asdict(self)}
         result["shapes"] = [[{"name": n, "dtype": t, "shape": list(s)} for n, t, s in case] for case in self.shapes]
         result["inputs"] = result["shapes"][0]
         plain: dict[str, Any] = _plain(result)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +11,7 @@ import typer
 
 from onnxfuse.capture import Obstacle, capture_obstacles, placement_obstacles
 from onnxfuse.cli.errors import reports_errors
-from onnxfuse.cli.options import Debug, Target
+from onnxfuse.cli.options import Debug, Drop, Only, Skip, Target
 from onnxfuse.cli.progress import progress
 from onnxfuse.errors import OnnxfuseError
 from onnxfuse.optimizer import Result
@@ -23,7 +25,11 @@ def explain(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model to explain.", show_default=False)],
     target: Annotated[Target, typer.Option(help="Where the optimized model is to run fast.")] = Target.cuda,
     min_nodes: Annotated[int, typer.Option(min=1, help="The least number of operators to fuse into one.")] = 2,
+    skip: Skip = None,
+    only: Only = None,
+    drop: Drop = None,
     programs: Annotated[bool, typer.Option("--programs", help="Print the program of each fused node.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
     debug: Debug = False,
 ) -> None:
     """Say region by region what optimize would fuse, and for every operator left over the reason.
@@ -32,20 +38,35 @@ def explain(
     operators, and where a GPU is at hand what ONNX Runtime says.
 
     \b
-    Example:
+    Examples:
       onnxfuse explain model.onnx --target cpu --programs
+      onnxfuse explain model.onnx --skip softmax --json
     """
     import onnxfuse
     from onnxfuse.cli.explain import show_capture, show_explanation
 
     with progress() as tell:
         tell("optimizing", 0.0)
-        result = onnxfuse.optimize(model, target=target.value, min_nodes=min_nodes, fallback=False)
+        result = onnxfuse.optimize(
+            model,
+            target=target.value,
+            min_nodes=min_nodes,
+            skip=tuple(skip or ()),
+            only=tuple(only or ()),
+            drop=tuple(drop or ()),
+            fallback=False,
+        )
         tell("asking ONNX Runtime", 0.5)
         placed = _placement(result) if target is Target.cuda else None
+    obstacles = capture_obstacles(result.model) if target is Target.cuda else []
+    if as_json:
+        asked = None if placed is None else list(map(asdict, placed))
+        capture = {"obstacles": list(map(asdict, obstacles)), "placed": asked} if target is Target.cuda else None
+        print(json.dumps(result.report.to_dict() | {"capture": capture}, indent=2))
+        return
     show_explanation(result.report, programs)
     if target is Target.cuda:
-        show_capture(capture_obstacles(result.model), placed)
+        show_capture(obstacles, placed)
 
 
 def _placement(result: Result) -> list[Obstacle] | None:

@@ -9,7 +9,7 @@ import typer
 
 from onnxfuse.cli.console import line
 from onnxfuse.cli.errors import reports_errors
-from onnxfuse.cli.options import Debug, Target, Verbose, check_output, complete_rewrite, parse_dims
+from onnxfuse.cli.options import Debug, Drop, Only, Skip, Target, Verbose, check_output, parse_dims
 from onnxfuse.cli.progress import progress
 from onnxfuse.errors import OnnxfuseError
 
@@ -20,34 +20,26 @@ __all__ = ["optimize"]
 def optimize(
     model: Annotated[Path, typer.Argument(metavar="IN", help="The model to optimize.", show_default=False)],
     output: Annotated[
-        Path | None, typer.Argument(metavar="[OUT]", help="Where to write it (not with --dry-run).", show_default=False)
+        Path | None, typer.Argument(metavar="OUT", help="Where to write it (not with --dry-run).", show_default=False)
     ] = None,
     target: Annotated[Target, typer.Option(help="Where it is to run: what pays differs.")] = Target.cuda,
-    skip: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Do not make this kind of fusion (repeatable).", autocompletion=complete_rewrite
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Make only this kind of fusion (repeatable).", autocompletion=complete_rewrite
-        ),
-    ] = None,
+    skip: Skip = None,
+    only: Only = None,
     min_nodes: Annotated[int, typer.Option(min=1, help="Fuse no fewer operators than this into a node.")] = 2,
     no_fallback: Annotated[
         bool, typer.Option("--no-fallback", help="Leave out the local functions that run without the library.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be fused; write nothing.")] = False,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TENSOR", help="Leave out the fusion that writes this tensor first (repeatable)."),
-    ] = None,
+    drop: Drop = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="Measure on this machine which fusions pay, and drop those that do not.")
     ] = False,
-    tune_seconds: Annotated[float, typer.Option(min=0.1, help="For how long to measure.")] = 60.0,
+    tune_seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, help="For how long to measure, about (by default 60); slow models take longer.", show_default=False
+        ),
+    ] = None,
     dim: Annotated[
         list[str] | None,
         typer.Option(
@@ -89,11 +81,15 @@ def optimize(
         check_output(output)
     if report is not None:
         check_output(report)
-    if not tune and (dim or inputs or threads):
-        raise OnnxfuseError("--dim, --inputs and --threads say what --tune measures with: give that as well")
+        for taken in filter(None, (model, None if dry_run else output)):
+            if report.absolute() == taken.absolute() or (report.exists() and taken.exists() and report.samefile(taken)):
+                raise OnnxfuseError(f"--report {report} would overwrite the model")
+    if not tune and (dim or inputs or threads or tune_seconds):
+        raise OnnxfuseError("--dim, --inputs, --threads and --tune-seconds say how --tune measures: give that as well")
     with progress() as tell:
         tell("optimizing", 0.0)
-        plan = onnxfuse.Tune(parse_dims(dim or []), inputs, threads, tune_seconds, progress=tell) if tune else None
+        how = (parse_dims(dim or []), inputs, threads, tune_seconds or 60.0)
+        plan = onnxfuse.Tune(*how, progress=tell) if tune else None
         result = onnxfuse.optimize(
             model,
             target=target.value,
