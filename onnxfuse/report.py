@@ -51,8 +51,8 @@ class Fusion:
     `nodes` are the names of the source nodes it replaces, in graph order (an unnamed node shows as its type and
     first output), `operators` their types. `bytes_saved` counts the reads and writes of intermediates that no
     longer happen, where all shapes are static, else None. `notes` are things the user should know (an overflow in
-    float16 that the fused arithmetic avoids). `source` has the nodes with what they read and make, and `tensors` the
-    types of all values that appear there.
+    float16 that the fused arithmetic avoids). `source` has the nodes with what they read and make, with them those
+    that stay for others and are computed again in the fused node, and `tensors` the types of all values there.
     """
 
     op_type: str

@@ -26,7 +26,7 @@ DIST = Path(__file__).resolve().parent.parent / "dist"
 # What every Linux has: glibc in its parts.
 GLIBC = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"}
 IN_WHEEL = re.compile(
-    r"onnxfuse/[\w/]+\.(py|toml|css|js)|onnxfuse/py\.typed|onnxfuse/custom_ops/libonnxfuse\.so"
+    r"onnxfuse/[\w/]+\.(py|toml|css|js)|onnxfuse/py\.typed|onnxfuse/cuda_kernels\.txt|onnxfuse/custom_ops/libonnxfuse\.so"
     r"|onnxfuse-[\w.]+\.dist-info/(METADATA|RECORD|WHEEL|entry_points\.txt|licenses/LICENSE)"
 )
 # Part of what a user needs to build and test.

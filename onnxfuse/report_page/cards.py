@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from onnxfuse.custom_ops.types import size
 from onnxfuse.report import Fusion, Refusal, Tensor, by_reason
 from onnxfuse.report_page.markup import compact, escape, with_unit
 from onnxfuse.report_page.picture import after, before
+from onnxfuse.rewrites.savings import traffic
 
 __all__ = ["Group", "fused_cards", "groups", "kind", "left_entries"]
 
@@ -71,22 +71,6 @@ def _anonymous(tensor: Tensor | None) -> object:
     return (tensor.type, shape, tensor.constant, tensor.value is None)
 
 
-def _traffic(names: Iterable[str], tensors: Mapping[str, Tensor]) -> int | None:
-    """Bytes of the tensors, None where an extent is free."""
-    total = 0
-    for name in filter(None, names):
-        tensor = tensors.get(name)
-        if tensor is None or not tensor.type or tensor.shape is None:
-            return None
-        width = size(tensor.type)
-        for extent in tensor.shape:
-            if not isinstance(extent, int):
-                return None
-            width *= extent
-        total += width
-    return total
-
-
 def fused_cards(found: Sequence[Group]) -> str:
     """The cards of all groups."""
     return "".join(_card(group, number) for number, group in enumerate(found, 1))
@@ -118,13 +102,13 @@ def _card(group: Group, number: int) -> str:
 
 
 def _pair(fusion: Fusion, number: int) -> str:
-    less = _traffic((*fusion.inputs, *fusion.outputs), fusion.tensors)
+    less = traffic((*fusion.inputs, *fusion.outputs), fusion.tensors)
     more = less + fusion.bytes_saved if less is not None and fusion.bytes_saved is not None else None
     launches = fusion.launches_saved + 1
     bars = _bars(more, less) if less is not None and more else ""
     pane = '<div class="scroll" tabindex="0" role="group" aria-label='
     return (
-        f"<figure><figcaption><b>Before</b> {len(fusion.source)} operators, {launches} "
+        f"<figure><figcaption><b>Before</b> {len(fusion.nodes)} operators, {launches} "
         f"launch{'es' if launches != 1 else ''}</figcaption>"
         f'{pane}"Source graph">{before(fusion, f"b{number}")}</div></figure>'
         "<figure><figcaption><b>After</b> 1 operator, 1 launch</figcaption>"

@@ -54,7 +54,7 @@ def render(report: Report, measurements: Measurements | None = None) -> str:
 
 def _summary(report: Report, measurements: Measurements) -> str:
     known = sum(f.bytes_saved is not None for f in report.fusions)
-    rest = "" if known == len(report.fusions) else f"known for {known} of {len(report.fusions)}: shapes are free"
+    rest = "" if known == len(report.fusions) else f"known for {known} of {len(report.fusions)} fusions"
     less = 100 * (1 - report.nodes_after / report.nodes_before) if report.nodes_before else 0.0
     fused = sum(len(f.nodes) for f in report.fusions)
     tiles = [

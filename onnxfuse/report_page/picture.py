@@ -56,7 +56,8 @@ def before(fusion: Fusion, number: str) -> str:
             (f"{node.operator} {node.name}", f"reads {', '.join(node.inputs)}", f"makes {', '.join(node.outputs)}")
         )
         first = f"{node.operator} {shorten(', '.join(scalars), 12)}".strip()
-        me = add(_Label(first, type_text(fusion.tensors.get(result)), title, "op"))
+        stays = "" if node.name in fusion.nodes else " stays"  # for others, and is computed again here
+        me = add(_Label(first, type_text(fusion.tensors.get(result)), title, f"op{stays}"))
         for name in dict.fromkeys(filter(None, node.inputs)):
             tensor = fusion.tensors.get(name)
             if name not in made and tensor is not None and tensor.value is not None:
@@ -70,7 +71,7 @@ def before(fusion: Fusion, number: str) -> str:
     drawing = place(boxes, edges)
     shapes = [f'<path class="e" d="{_curve(path)}"/>' for path in drawing.paths]
     shapes += [_drawn(label, box) for label, box in zip(labels, boxes, strict=True)]
-    title = f"Before: {len(fusion.source)} operators"
+    title = f"Before: {len(fusion.nodes)} operators"
     steps = "; ".join(f"{n.operator} makes {type_text(fusion.tensors.get(n.outputs[0]))}" for n in fusion.source)
     return _svg(number, title, steps, drawing.width, drawing.height, shapes)
 
@@ -118,7 +119,7 @@ def _value_label(name: str, tensor: Tensor | None, look: str = "") -> _Label:
 
 def _drawn(label: _Label, box: Box) -> str:
     x, y = box.x - box.width / 2, box.y - box.height / 2
-    radius = 5 if label.look in ("op", "fused") else box.height / 2
+    radius = 5 if label.look.startswith(("op", "fused")) else box.height / 2
     room = box.width - 14
     lines = (shorten(label.first, int(room / _FIRST)), shorten(label.second, int(room / _SECOND)))
     return (

@@ -61,6 +61,7 @@ class FusedNode:
     def fusion(self, view: GraphView, name: str) -> Fusion:
         """The report's line."""
         protos = [view.protos[i] for i in self.nodes]
+        drawn = [view.protos[i] for i in sorted({*self.nodes, *self.inlined})]
         return Fusion(
             op_type=self.op_type,
             name=name,
@@ -73,8 +74,8 @@ class FusedNode:
             bytes_saved=self.bytes_saved,
             graph=view.name,
             notes=self.notes,
-            source=tuple(source_node(p, view.name) for p in protos),
-            tensors=described(view, protos, (*self.inputs, *self.outputs)),
+            source=tuple(source_node(p, view.name) for p in drawn),
+            tensors=described(view, drawn, (*self.inputs, *self.outputs)),
         )
 
 

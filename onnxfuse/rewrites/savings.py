@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import onnx
 
 from onnxfuse.custom_ops.types import size
-from onnxfuse.outline import node_label
-from onnxfuse.report import Tensor
+from onnxfuse.outline import node_label, source_node
+from onnxfuse.report import SourceNode, Tensor
 from onnxfuse.rewrites.dims import element_count
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.lowering.data_movement import FREE
 
-__all__ = ["accuracy_notes", "bytes_saved", "described"]
+__all__ = ["accuracy_notes", "bytes_saved", "described", "traffic", "traffic_saved"]
 
 
-def _bytes(view: GraphView, names: Iterable[str]) -> int | None:
+def traffic(names: Iterable[str], tensors: Mapping[str, Tensor]) -> int | None:
+    """Bytes of the named tensors; None where an extent or a type is not known."""
     total = 0
-    for name in names:
-        known = view.type_of(name)
-        count = element_count(known.shape) if known.shape is not None else None
-        if count is None or not known.type:
+    for name in filter(None, names):
+        known = tensors.get(name)
+        count = element_count(known.shape) if known is not None and known.shape is not None else None
+        if known is None or count is None or not known.type:
             return None
         total += count * size(known.type)
     return total
@@ -29,17 +30,19 @@ def _bytes(view: GraphView, names: Iterable[str]) -> int | None:
 
 def bytes_saved(view: GraphView, nodes: Iterable[int], inputs: Collection[str], outputs: Collection[str]) -> int | None:
     """Reads and writes of all operators on their own, less those of the fused node."""
-    before = 0
-    for i in nodes:
-        proto = view.protos[i]
-        if proto.op_type in FREE:
-            continue
-        moved = _bytes(view, [n for n in (*proto.input, *proto.output) if n])
-        if moved is None:
-            return None
-        before += moved
-    after = _bytes(view, [*inputs, *outputs])
-    return None if after is None else before - after
+    protos = [view.protos[i] for i in nodes]
+    tensors = described(view, protos, (*inputs, *outputs))
+    return traffic_saved([source_node(p, view.name) for p in protos], inputs, outputs, tensors)
+
+
+def traffic_saved(
+    nodes: Iterable[SourceNode], inputs: Iterable[str], outputs: Iterable[str], tensors: Mapping[str, Tensor]
+) -> int | None:
+    """The same of nodes and tensors as the report has them; None where an extent or a type is not known."""
+    moved = [traffic((*n.inputs, *n.outputs), tensors) for n in nodes if n.operator not in FREE]
+    after = traffic((*inputs, *outputs), tensors)
+    known = [m for m in moved if m is not None]
+    return sum(known) - after if after is not None and len(known) == len(moved) else None
 
 
 def accuracy_notes(view: GraphView, nodes: Iterable[int], outputs: Collection[str]) -> tuple[str, ...]:

@@ -24,8 +24,8 @@ def report(
         list[str] | None,
         typer.Option(
             metavar="NAME=N",
-            help="Show the model with a free dimension set, by name or as INPUT.AXIS (repeatable): then the bytes are "
-            "known.",
+            help="Show shapes and bytes with a free dimension set, by name or as INPUT.AXIS (repeatable); what is "
+            "fused does not depend on it.",
         ),
     ] = None,
     validation: Annotated[
@@ -51,13 +51,13 @@ def report(
     import onnxfuse
     from onnxfuse.files import load_model
     from onnxfuse.report_page import read_measurements
-    from onnxfuse.report_page.dimensions import set_dimensions
+    from onnxfuse.report_page.dimensions import with_extents
 
     check_output(page)
     measurements = read_measurements(validation, bench)
     dims = parse_single_dims(dim or [])
-    source = set_dimensions(load_model(model).proto, dims) if dims else model
-    found = onnxfuse.optimize(source, target=target.value, min_nodes=min_nodes, fallback=False).report
-    found.model = str(model)
+    found = onnxfuse.optimize(model, target=target.value, min_nodes=min_nodes, fallback=False).report
+    if dims:
+        found = with_extents(found, load_model(model), dims)
     found.save_html(page, measurements)
     line(f"wrote {page}")
