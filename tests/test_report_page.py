@@ -253,6 +253,23 @@ def test_hostile_names_stay_text():
     assert "\x1b" not in page
 
 
+def test_nodes_that_share_a_launch_are_listed():
+    nodes = [
+        helper.make_node(op, [x], [y], y)
+        for op, x, y in (("Exp", "x", "a"), ("Neg", "a", "u"), ("Tanh", "y", "b"), ("Abs", "b", "v"))
+    ]
+    info = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, k]) for k, n in enumerate("xyuv", 1)}
+    for a, b in (("x", "u"), ("y", "v")):
+        info[b].type.CopyFrom(info[a].type)
+    graph = helper.make_graph(nodes, "g", [info["x"], info["y"]], [info["u"], info["v"]])
+    result = onnxfuse.optimize(helper.make_model(graph, ir_version=9), target="cuda")
+    page = result.report.to_html()
+    check(page)
+    assert "independent fused nodes share 1 launch<" in page
+    (group,) = result.report.groups
+    assert f"<b>{group.name}</b>: {', '.join(group.members)}" in page
+
+
 def test_nothing_fused_is_a_page_too():
     node = helper.make_node("MatMul", ["x", "x"], ["y"], "product")
     info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 2]) for n in "xy"]

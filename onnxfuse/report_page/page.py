@@ -10,11 +10,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.metadata
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePath
 
-from onnxfuse.report import Report
+from onnxfuse.report import Grouping, Report
 from onnxfuse.report_page.cards import Group, fused_cards, groups, kind, left_entries
 from onnxfuse.report_page.charts import operator_bars, strip
 from onnxfuse.report_page.markup import escape, with_unit
@@ -46,7 +47,7 @@ def render(report: Report, measurements: Measurements | None = None) -> str:
         f'<header><p class="brand">onnxfuse report</p><h1>{escape(name)}</h1>'
         f'<p class="sub">optimized for {escape(report.target.upper())}</p>'
         f'<nav aria-label="Sections"><ul>{menu}</ul></nav></header><main>'
-        f"{_summary(report, measurements)}{measured}{_fused(found)}{_left(report)}"
+        f"{_summary(report, measurements)}{measured}{_fused(found, report.groups)}{_left(report)}"
         f"</main><footer><p>Written by onnxfuse {escape(_version())}. This page loads nothing.</p></footer>"
         f"<script>{script}</script></body></html>\n"
     )
@@ -82,7 +83,7 @@ def _summary(report: Report, measurements: Measurements) -> str:
     )
 
 
-def _fused(found: list[Group]) -> str:
+def _fused(found: list[Group], shared: Sequence[Grouping]) -> str:
     if not found:
         return ""
     kinds = dict.fromkeys(group.fusions[0].op_type for group in found)
@@ -101,7 +102,23 @@ def _fused(found: list[Group]) -> str:
         '<form class="filter" hidden role="search"><label>Find <input type="search" id="find" '
         f'placeholder="operator or node"></label><fieldset><legend class="hidden">Kinds</legend>{chips}</fieldset>'
         '<button type="button" id="all">Open all</button><output id="shown" aria-live="polite"></output></form>'
-        f'<div id="cards">{fused_cards(found)}</div></section>'
+        f'<div id="cards">{fused_cards(found)}</div>{_shared(shared)}</section>'
+    )
+
+
+def _shared(shared: Sequence[Grouping]) -> str:
+    """The fused nodes that became one, so that their kernels share a launch."""
+    if not shared:
+        return ""
+    rows = "".join(
+        f"<li><b>{escape(g.name)}</b>{f' in {escape(g.graph)}' if g.graph else ''}: {escape(', '.join(g.members))}</li>"
+        for g in shared
+    )
+    members, launches = sum(len(g.members) for g in shared), f"{len(shared)} launch{'es' if len(shared) > 1 else ''}"
+    return (
+        f'<details class="left"><summary><span class="count">{members}</span>'
+        f'<span class="reason">independent fused nodes share {launches}</span></summary>'
+        f'<ul class="places">{rows}</ul></details>'
     )
 
 
