@@ -1,5 +1,8 @@
 # Compiler options of the CPU engine's tile kernels; included by the CMakeLists.txt of the root.
 set(tile_options -O3 -fwrapv -fno-math-errno -fno-trapping-math)
+if(ONNXFUSE_SANITIZE)
+  list(APPEND tile_options -O1)  # else they take a quarter of an hour
+endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   list(APPEND tile_options -Wno-pass-failed)  # loops that it cannot vectorize are asked for all the same
 endif()
