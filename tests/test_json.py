@@ -9,7 +9,7 @@ import re
 import onnx
 import pytest
 from test_cli import folder, gate, invoke  # noqa: F401 (a fixture)
-from test_validate_search import broken
+from test_validate_parting import broken
 
 from onnxfuse.benchmark.driver import KernelLaunch
 from onnxfuse.benchmark.launch_cost import LaunchCost

@@ -1,17 +1,14 @@
-"""validate's search: several shapes, what inputs hold, the float64 reference, and the node at which models part."""
+"""What validate tries: several shapes, what inputs hold, and the float64 reference."""
 
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 from test_cli import folder, gate, invoke  # noqa: F401 (a fixture)
 from test_validate import build, scaled
 
-import onnxfuse
 from onnxfuse.errors import ModelError, OnnxfuseError
-from onnxfuse.runtime import fused_nodes
 from onnxfuse.validate import make_inputs, validate
 from onnxfuse.validate.compare import compare
 
@@ -162,93 +159,3 @@ def test_a_model_without_a_float64_evaluation_is_refused():
     model.opset_import.append(helper.make_opsetid("onnxfuse", 1))
     with pytest.raises(ModelError, match="cannot be evaluated in float64"):
         validate(model, model, float64=True)
-
-
-# Where models part
-
-
-def two_chains():
-    """Two chains with a matrix product between them."""
-    nodes = [
-        node("Add", "x one", "a"),
-        node("Relu", "a", "b"),
-        node("MatMul", "b w", "c"),
-        node("Mul", "c two", "d"),
-        node("Tanh", "d", "e"),
-        node("MatMul", "e w", "y"),
-    ]
-    rng = np.random.default_rng(0)
-    constants = {"one": np.float32(1), "two": np.float32(2), "w": rng.normal(size=(8, 8)).astype(np.float32)}
-    return build(nodes, [("x", FLOAT, [4, 8])], [("y", FLOAT, [4, 8])], constants)
-
-
-def broken(model, number, old, new):
-    """The model optimized, with the program of one fused node changed."""
-    fused = onnxfuse.optimize(model, target="cpu", fallback=False).model
-    attribute = list(fused_nodes(fused))[number].attribute[0]
-    assert old in attribute.s
-    attribute.s = attribute.s.replace(old, new)
-    return fused
-
-
-@pytest.mark.parametrize(
-    ("number", "old", "new", "sources"),
-    [
-        (0, b"relu", b"neg", ("make_a (Add)", "make_b (Relu)")),
-        (1, b"tanh", b"sin", ("make_d (Mul)", "make_e (Tanh)")),
-    ],
-)
-def test_the_fused_node_at_which_models_part_is_named_with_its_source_nodes(number, old, new, sources):
-    model = two_chains()
-    result = validate(model, broken(model, number, old, new))
-    assert not result.ok
-    assert result.parting is not None
-    assert result.parting.fused
-    assert result.parting.op_type == "FusedElementwise"
-    assert result.parting.sources == sources
-    assert not result.parting.outputs[0].ok
-    assert result.to_dict()["parting"]["sources"] == list(sources)
-
-
-def test_a_node_that_is_not_fused_is_named_as_well():
-    model = two_chains()
-    fused = onnxfuse.optimize(model, target="cpu").model
-    changed = next(n for n in fused.graph.node if n.op_type == "MatMul")
-    changed.op_type = "Gemm"
-    changed.attribute.append(helper.make_attribute("alpha", 2.0))
-    parting = validate(model, fused).parting
-    assert parting is not None
-    assert not parting.fused
-    assert parting.node == "make_c"
-
-
-def test_a_node_with_bodies_is_named_where_they_part():
-    def branch(factor):
-        return helper.make_graph(
-            [helper.make_node("Mul", ["x", factor], ["inner"])],
-            "b",
-            [],
-            [helper.make_tensor_value_info("inner", 1, [4])],
-        )
-
-    def model(factor):
-        nodes = [node("If", "c", "z", then_branch=branch(factor), else_branch=branch(factor)), node("Neg", "z", "y")]
-        constants = {"two": np.float32(2), "three": np.float32(3)}
-        return build(nodes, [("x", FLOAT, [4]), ("c", TensorProto.BOOL, [])], [("y", FLOAT, [4])], constants)
-
-    parting = validate(model("two"), model("three")).parting
-    assert parting is not None
-    assert (parting.node, parting.op_type) == ("make_z", "If")
-
-
-def test_models_that_agree_part_nowhere():
-    model = two_chains()
-    assert validate(model, onnxfuse.optimize(model, target="cpu").model).parting is None
-
-
-def test_the_command_names_the_parting(folder):  # noqa: F811
-    onnx.save(broken(gate(), 0, b"mul", b"add"), "broken.onnx")
-    result = invoke("validate", "model.onnx", "broken.onnx")
-    assert result.exit_code == 1
-    assert "the models part at the fused node FusedElementwise_0" in result.stdout
-    assert "stands for add (Add), clip (Clip), mul (Mul), div (Div)" in result.stdout

@@ -61,6 +61,8 @@ def show_validation(result: Validation) -> None:
     wrong = [c.name for c in result.outputs if not c.ok]
     if wrong:
         line(f"FAILED: {len(wrong)} of {total} not within tolerance: {shorten(', '.join(wrong))}", "bold red")
+    elif result.parting is not None:
+        line(f"FAILED: {total} within tolerance, but not what {result.parting.node} writes", "bold red")
     elif result.wrong_functions:
         line(f"FAILED: {count_of(len(result.wrong_functions), 'local function')} not as the program says", "bold red")
     else:

@@ -29,7 +29,8 @@ class Parting:
     """The first node at which the models part.
 
     `node` is its name in the optimized model (its first output where it has none), `sources` the nodes of the original
-    that it stands for, in order, each as "name (operator)"; `outputs` compares what the node writes.
+    that it stands for, in order, each as "name (operator)" (where it holds several independent programs, those behind
+    the outputs that differ); `outputs` compares what the node writes.
     """
 
     node: str
@@ -40,12 +41,18 @@ class Parting:
 
 
 def find_parting(
-    a: Subject, b: Subject, feeds: Mapping[str, np.ndarray], tolerance: float | None, seed: int = 0
+    a: Subject,
+    b: Subject,
+    feeds: Mapping[str, np.ndarray],
+    tolerance: float | None,
+    seed: int = 0,
+    *,
+    fused: bool = False,
 ) -> Parting | None:
     """The first node of b, in its order, that writes something that a computes otherwise; None where none is found.
 
     Only tensors that both models have by name are compared: what fused nodes and nodes with bodies write, then what all
-    nodes up to the first difference write, since another node may have made it.
+    nodes up to the first difference write, since another node may have made it. With `fused`, fused nodes alone.
     """
     original, optimized = a.whole(), b.whole()
 
@@ -53,6 +60,8 @@ def find_parting(
         return _first_apart(original, optimized, nodes, a.provider, b.provider, feeds, tolerance, seed)
 
     nodes = list(optimized.graph.node)
+    if fused:
+        return first([n for n in nodes if n.domain == DOMAIN])
     coarse = first([n for n in nodes if n.domain == DOMAIN or _has_body(n)])
     if coarse is None:
         return first(nodes)
@@ -108,24 +117,32 @@ def _values(
 
 
 def _parting(original: onnx.ModelProto, node: onnx.NodeProto, comparisons: Sequence[OutputComparison]) -> Parting:
+    # Of independent programs that share a launch, those that are right have nothing to do with it.
+    wrong = [c.name for c in comparisons if not c.ok] if _programs(node) > 1 else list(node.output)
     return Parting(
         node=_label(node),
         op_type=node.op_type,
         fused=node.domain == DOMAIN,
-        sources=tuple(f"{n.name or n.output[0]} ({n.op_type})" for n in _sources(original.graph, node)),
+        sources=tuple(f"{n.name or n.output[0]} ({n.op_type})" for n in _sources(original.graph, node, wrong)),
         outputs=tuple(comparisons),
     )
 
 
-def _sources(graph: onnx.GraphProto, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """The nodes of the original that make what the node writes from what it reads, in the graph's order.
+def _programs(node: onnx.NodeProto) -> int:
+    """How many programs a fused node holds: each begins with its space."""
+    text = next((a.s.decode(errors="replace") for a in node.attribute if a.name == "program"), "")
+    return sum(line.startswith("space") for line in text.splitlines())
+
+
+def _sources(graph: onnx.GraphProto, node: onnx.NodeProto, outputs: Sequence[str]) -> list[onnx.NodeProto]:
+    """The nodes of the original that make these outputs of the node from what it reads, in the graph's order.
 
     What is computed from constants and shapes alone is left out: it stays a matter of ONNX Runtime.
     """
     makers = {name: i for i, n in enumerate(graph.node) for name in n.output if name}
     given = {name for name in node.input if name} | _known_early(graph)
     found: set[int] = set()
-    pending = [name for name in node.output if name in makers]
+    pending = [name for name in outputs if name in makers]
     while pending:
         i = makers[pending.pop()]
         if i not in found:

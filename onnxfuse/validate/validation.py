@@ -49,8 +49,8 @@ class Validation:
 
     @property
     def ok(self) -> bool:
-        """True where every output agrees, or is off only because the original is, and no function is wrong."""
-        return all(output.ok for output in self.outputs) and not self.wrong_functions
+        """True where every output agrees, or is off only because the original is, and no node or function is wrong."""
+        return all(output.ok for output in self.outputs) and not self.wrong_functions and self.parting is None
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values that JSON can hold; NaN and infinities as strings; `inputs`: the first shapes."""
@@ -81,6 +81,7 @@ def validate(
     original_provider: str | None = None,
     tolerance: float | None = None,
     float64: bool = False,
+    nodes: bool = False,
     locate: bool = True,
     progress: Callable[[str, float], object] | None = None,
 ) -> Validation:
@@ -102,6 +103,8 @@ def validate(
         original_provider: The original's, where it is another one.
         tolerance: Share of an output's largest value; None takes the type's from TOLERANCES.
         float64: Compare both models with the original evaluated in float64 in any case, however long that takes.
+        nodes: Compare what each fused node writes, too: outputs that saturate (a softmax that is sure of itself) hide
+            what is wrong inside.
         locate: Look for the node at which the models part.
         progress: Called with what is being done and the share of it that is done.
 
@@ -127,6 +130,7 @@ def validate(
     found: dict[str, list[OutputComparison]] = {}
     shown: dict[Signature, None] = {}
     bad: tuple[dict[str, np.ndarray], int] | None = None
+    parting: Parting | None = None
     for done, (sizes, s) in enumerate(trials):
         if progress is not None:
             progress("comparing", done / len(trials))
@@ -135,10 +139,11 @@ def validate(
         comparisons = _compare_run(a, b, feeds, tolerance, s, float64)
         if bad is None and any(not c.ok for c in comparisons):
             bad = feeds, s
+        elif bad is None and nodes and parting is None:
+            parting = find_parting(a, b, feeds, tolerance, s, fused=True)
         for comparison in comparisons:
             found.setdefault(comparison.name, []).append(comparison)
     notes = [m.note for m in (a, b) if m.note]
-    parting = None
     if bad is not None:
         if _random(a, bad[0]):
             notes.append(f"{a.label} gives other numbers when it runs again on the same inputs: it cannot be validated")

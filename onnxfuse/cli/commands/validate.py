@@ -49,6 +49,10 @@ def validate(
         bool,
         typer.Option("--float64", help="Compare both with A evaluated in float64, too; takes long for large models."),
     ] = False,
+    nodes: Annotated[
+        bool,
+        typer.Option("--nodes", help="Compare what each fused node writes, too, which outputs can hide."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -78,6 +82,7 @@ def validate(
             original_provider=original_provider.value if original_provider else None,
             tolerance=tolerance,
             float64=float64,
+            nodes=nodes,
             progress=tell,
         )
     if as_json:
