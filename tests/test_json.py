@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from pathlib import Path
 
 import onnx
 import pytest
@@ -15,6 +16,7 @@ from onnxfuse.benchmark.driver import KernelLaunch
 from onnxfuse.benchmark.launch_cost import LaunchCost
 from onnxfuse.benchmark.result import GraphCheck
 from onnxfuse.capture import Obstacle
+from onnxfuse.kernels import Compiled
 from onnxfuse.report import Grouping
 
 # Objects whose keys are the user's, and those of which the page says that they have the fields of another.
@@ -75,6 +77,11 @@ def test_bench(root, models):
     on_a_gpu = fields(LaunchCost, "launch_cost") | fields(KernelLaunch, kernels)
     on_a_gpu |= fields(GraphCheck, "cases[].graphs[]")
     assert (found | on_a_gpu) - {"cases[].optimized"} == documented(root, "bench")
+
+
+def test_compile(root):
+    made = Compiled(Path("kernels"), ("sm_90",), 1, 2, 3, 4, "12.8", (("node", "why"),))
+    assert set(paths(made.to_dict())) == documented(root, "compile")
 
 
 def test_explain(root, models):

@@ -54,7 +54,7 @@ class Compiled:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values that JSON can hold."""
-        return {"ok": self.ok, **asdict(self), "folder": os.fspath(self.folder)}
+        return {"schema": 1, "ok": self.ok, **asdict(self), "folder": os.fspath(self.folder)}
 
 
 def compile_kernels(
