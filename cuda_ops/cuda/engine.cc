@@ -156,7 +156,7 @@ class CudaEngine final : public Engine {
   }
 
  private:
-  // On a stream every launch may begin early: in BERT-base, 1.43 ms a run in place of 1.52 (H200). In a graph only
+  // On a stream every launch may begin early: in BERT-base, 1.45 ms a run in place of 1.52 (H200). In a graph only
   // those behind one of ours: between fused nodes a launch takes 1.16 us in place of 1.42, but behind a matrix product
   // it lost 0.15 us.
   void launch_kernel(CudaKernel kernel, LaunchGrid grid, uint32_t threads, CudaStream stream, void* parameters,
