@@ -38,9 +38,9 @@ __all__ = ["REWRITES", "TARGETS", "Result", "optimize"]
 # The names that `skip` and `only` take.
 REWRITES: tuple[str, ...] = (*NODE_TYPES, "horizontal")
 TARGETS = ("cuda", "cpu")
-# What a fused node leaves may fuse with what other fused nodes leave. The last pass finds nothing: that is how a second
-# call changes nothing.
-_PASSES = 8
+# What a fused node leaves may fuse with what other fused nodes leave, and a group parts what would not fuse as a whole.
+# The last pass finds nothing: that is how a second call changes nothing.
+_PASSES = 12
 
 
 @dataclass
@@ -164,17 +164,19 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
         Pass(editor, analyzed, choice, report, opset, fallback).run()
         report.refusals = _first_reasons(before, report.refusals)
         if len(report.fusions) == made:
-            break
+            put_back_biases(editor, additions)
+            additions.clear()
+            if target != "cuda" or "horizontal" not in choice.rewrites:
+                break
+            proto = editor.to_model()
+            editor, analyzed = ModelEditor(proto), with_small_values(proto, source_dir)
+            made = len(report.groups)
+            report.separate.clear()
+            Pass(editor, analyzed, choice, report, opset, fallback).share_launches()
+            if len(report.groups) == made:
+                break
         proto = editor.to_model()
     put_back_biases(editor, additions)
-    for _ in range(_PASSES if target == "cuda" and "horizontal" in choice.rewrites else 0):
-        proto = editor.to_model()
-        editor, analyzed = ModelEditor(proto), with_small_values(proto, source_dir)
-        made = len(report.groups)
-        report.separate.clear()
-        Pass(editor, analyzed, choice, report, opset, fallback).share_launches()
-        if len(report.groups) == made:
-            break
     refresh_functions(editor, min(opset, RUNNABLE_OPSET), fallback)
     optimized = editor.to_model()
     if opset > RUNNABLE_OPSET and report.fusions:

@@ -253,3 +253,14 @@ def test_a_group_is_restored() -> None:
     _, model, _ = optimized(PROJECTIONS, target="cuda")
     plain = onnxfuse.restore(model).model
     assert all(node.domain == "" for node in plain.graph.node)
+
+
+def test_what_a_group_parts_is_fused_at_once() -> None:
+    """A group may leave operators that did not fit into one region in two: the first call fuses them, not the next."""
+    from random_graphs import random_model
+
+    model, _ = random_model(4298)
+    once = onnxfuse.optimize(model, target="cuda", min_nodes=1)
+    assert once.report.groups
+    again = onnxfuse.optimize(once.model, target="cuda", min_nodes=1)
+    assert again.model.SerializeToString() == once.model.SerializeToString()
