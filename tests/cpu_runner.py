@@ -28,7 +28,7 @@ def session(text: str, threads: int = 1) -> ort.InferenceSession:
     names = [f"x{i}" for i in range(len(program.inputs))]
     outputs = [f"y{i}" for i in range(len(program.outputs))]
     node = helper.make_node("FusedReduction", names, outputs, domain="onnxfuse", program=text)
-    nodes, feeds, results = [node], [], []
+    nodes, feeds, results, between = [node], [], [], []
     for i, (type_, rank) in enumerate(program.inputs):
         name = names[i]
         if type_ == "bf16":  # numpy has no such type: it goes in as float32
@@ -39,9 +39,11 @@ def session(text: str, threads: int = 1) -> ort.InferenceSession:
         name = outputs[i]
         if type_ == "bf16":
             name = f"{name}_f32"
+            # ONNX Runtime 1.18 wants the type declared.
+            between.append(helper.make_tensor_value_info(outputs[i], to_onnx(type_), [None] * rank))
             nodes.append(helper.make_node("Cast", [outputs[i]], [name], to=onnx.TensorProto.FLOAT))
         results.append(helper.make_tensor_value_info(name, to_onnx("f32" if type_ == "bf16" else type_), [None] * rank))
-    graph = helper.make_graph(nodes, "g", feeds, results)
+    graph = helper.make_graph(nodes, "g", feeds, results, value_info=between)
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("onnxfuse", 1)], ir_version=10
     )

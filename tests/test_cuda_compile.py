@@ -80,3 +80,15 @@ def test_architectures(compiler: Path, nvrtc: str, architecture: int) -> None:
 def test_groups(compiler: Path, nvrtc: str, option: tuple[str, ...]) -> None:
     """Several kernels in one launch."""
     compile_all(compiler, nvrtc, list(cuda_corpus.groups()), (75, 90, 120), *option)
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 3), (2, 3, 0), (2, 0, 0)])
+def test_nothing_to_reduce_along_several_dimensions(compiler: Path, shape: tuple[int, ...]) -> None:
+    """Coordinates along the reduced dimensions would be quotients by 0."""
+    text = cuda_corpus.reduction("reduce_mean", "f32", "d0 | d1 d2 |", "d0, d1, d2")
+    case = cuda_corpus.Case("nothing", text, (shape,))
+    done = subprocess.run(
+        [str(compiler), "--source"], input=case.request((90,)), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert " / 0" not in done.stdout
