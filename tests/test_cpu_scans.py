@@ -24,8 +24,9 @@ SCANS = [name for name, row in PRIMITIVES.items() if row.kind == "scan"]
 ARGUMENTS = [name for name, row in PRIMITIVES.items() if row.kind == "argument"]
 NUMBERS = PRIMITIVES["scan_sum"].types
 FLAGS = ["", " exclusive", " reverse", " exclusive reverse"]
-# whole rows, rows in tiles, columns, short rows, one row that tasks share
-SHAPES = [(3, 300, 1), (2, 20000, 1), (3, 50, 17), (40, 5, 2), (2, 3, 1), (1, 300001, 1), (4, 1, 5), (1, 1, 1)]
+# whole rows, rows in tiles, columns, short rows; one row that tasks share
+SHAPES = [(3, 300, 1), (2, 20000, 1), (3, 50, 17), (40, 5, 2), (2, 3, 1), (4, 1, 5), (1, 1, 1)]
+SHARED = (1, 300001, 1)
 
 
 def values(type_: str, shape: tuple[int, ...], op: str) -> Array:
@@ -48,7 +49,7 @@ def program(statement: str, type_: str, result: str, kept: bool) -> str:
 def test_scans(op: str, type_: str) -> None:
     for flags in FLAGS:
         node = session(text := program(f"{op}{flags} {type_}", type_, type_, kept=True), threads=2)
-        for shape in SHAPES:
+        for shape in [*SHAPES, SHARED] if type_ in ("f32", "f64", "i16", "u64") else SHAPES:
             x = values(type_, shape, op)
             check(text, x, limit=0.5, node=node)
 
@@ -57,7 +58,7 @@ def test_scans(op: str, type_: str) -> None:
 def test_arguments(op: str, type_: str) -> None:
     for flag in ("", " last"):
         node = session(text := program(f"{op}{flag} i64", type_, "i64", kept=False), threads=2)
-        for shape in [*SHAPES, (2, 0, 3), (2, 0, 1)]:
+        for shape in [*SHAPES, SHARED, (2, 0, 3), (2, 0, 1)]:
             check(text, values(type_, shape, op), node=node)
             check(text, np.zeros(shape, to_numpy(type_)), node=node)  # equal everywhere
 
@@ -179,9 +180,9 @@ output 2 f64 [d0, d1] %6
         .replace("f64 %7\n", "f64 %6\n")
         .replace("] %6", "] %7")
     )
-    x = RNG.normal(size=(rows, 1_500_001)).astype(np.float32)
+    x = RNG.normal(size=(rows, 400_001)).astype(np.float32)
     want = run(text, x, threads=1)
-    for threads in (2, 3, 5, 5, 5):
+    for threads in (2, 3, 5):
         for one, several in zip(want, run_in(session(text, threads), text, [x]), strict=True):
             np.testing.assert_array_equal(one.view(np.uint8), several.view(np.uint8))
 
@@ -202,7 +203,7 @@ def test_random_programs(program: Program, seed: int) -> None:
 def test_machines_with_less(isa: str) -> None:
     """The other instruction sets, each in a process of its own, since the choice is made once."""
     here = Path(__file__)
-    names = "(test_scans and (f32 or f64)) or (test_arguments and f32) or nan or minus_zeros or accurate"
+    names = "(test_scans and f32) or (test_arguments and f32) or nan_stays or minus_zeros or accurate"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-k", f"({names}) and not less", here.name]
     env = dict(os.environ, ONNXFUSE_CPU=isa)
     found = subprocess.run(command, cwd=here.parent, env=env, capture_output=True, text=True, check=False)
