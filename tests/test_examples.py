@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -47,24 +48,30 @@ def expected() -> str:
 def sources(root) -> Path:
     """A folder with ONNX Runtime's C++ headers and C# sources, without the rest of the package."""
     folder = root / "build" / "onnxruntime-sources"
-    if not (folder / "onnxruntime_cxx_api.h").is_file():
+    if not folder.is_dir():
         if shutil.which("npm") is None:
             pytest.skip("ONNX Runtime's headers come with npm, which is not installed")
-        folder.mkdir(parents=True, exist_ok=True)
-        packed = subprocess.run(
-            ["npm", "pack", NPM_PACKAGE], cwd=folder, capture_output=True, text=True, check=False, timeout=300
-        )
-        archives = list(folder.glob("*.tgz"))
-        if packed.returncode or not archives:
-            pytest.skip(f"npm could not download {NPM_PACKAGE}: {packed.stderr.strip()[-200:]}")
-        with tarfile.open(archives[0]) as archive:
-            for member in archive:
-                name = Path(member.name).name
-                header = member.name.endswith(".h") and "/Headers/" in member.name and "-simulator" in member.name
-                if member.isfile() and (header or name.endswith(".shared.cs")):
-                    (folder / name).write_bytes(archive.extractfile(member).read())
-        archives[0].unlink()
+        folder.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as work:
+            _fetch_sources(Path(work))
+            if not folder.is_dir():  # or another worker was faster
+                Path(work, "sources").rename(folder)
     return folder
+
+
+def _fetch_sources(work: Path) -> None:
+    command = ["npm", "pack", NPM_PACKAGE]
+    packed = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False, timeout=300)
+    archives = list(work.glob("*.tgz"))
+    if packed.returncode or not archives:
+        pytest.skip(f"npm could not download {NPM_PACKAGE}: {packed.stderr.strip()[-200:]}")
+    (work / "sources").mkdir()
+    with tarfile.open(archives[0]) as archive:
+        for member in archive:
+            name = Path(member.name).name
+            header = member.name.endswith(".h") and "/Headers/" in member.name and "-simulator" in member.name
+            if member.isfile() and (header or name.endswith(".shared.cs")):
+                (work / "sources" / name).write_bytes(archive.extractfile(member).read())
 
 
 def output(*command: object, **options: object) -> str:
