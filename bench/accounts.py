@@ -105,7 +105,7 @@ def account_of(title: str, model: onnx.ModelProto | Path, options: dict[str, Any
     launches, note = [a.launches for a in accounts], " ".join(dict.fromkeys(a.note for a in accounts if a.note))
     if None in launches:
         launches, how = _profiled((model, optimized), search, options)
-        note = f"{note}; {how}"
+        note = f"{note}; {how}" if note else how
     return {
         "title": title,
         "nodes": [a.nodes for a in accounts],

@@ -9,14 +9,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from test_cli import folder, gate, invoke  # noqa: F401 (a fixture)
+from test_validate import build
 
 import onnxfuse
 from onnxfuse.benchmark import BenchCase, Figures, bench
 from onnxfuse.benchmark.account import take_account
 from onnxfuse.benchmark.driver import DriverError, driver
-from onnxfuse.benchmark.runner import plain_outputs
+from onnxfuse.benchmark.runner import DeviceRunner, plain_outputs
 from onnxfuse.errors import ModelError, OnnxfuseError
 from onnxfuse.measure import Interval, in_turn, paired_ratio, summarize
+from onnxfuse.runtime import make_session
 
 
 def chain(links=4, size=100_000, free=False):
@@ -204,3 +206,25 @@ def test_without_a_driver_the_error_says_so():
         driver()
     except DriverError as error:
         assert "driver" in str(error)  # noqa: PT017 (machines differ)
+
+
+# Outputs whose shapes follow from the data
+
+
+def test_outputs_whose_shapes_follow_data_are_allocated_in_each_run():
+    nodes = [helper.make_node("NonZero", ["x"], ["y"])]
+    model = build(nodes, [("x", TensorProto.FLOAT, [4])], [("y", TensorProto.INT64, [1, "n"])])
+    session = make_session(model)  # on the CPU, where outputs are bound as well
+
+    def feeds(*values):  # ONNX Runtime works in arrays that it is given on the CPU
+        return {"x": np.array(values, np.float32)}
+
+    runner = DeviceRunner(session, feeds(1, 0, 2, 0), [None])
+    assert runner.outputs()[0].tolist() == [[0, 2]]
+    runner.feed(feeds(1, 3, 2, 0))
+    assert runner.outputs()[0].tolist() == [[0, 1, 2]]
+    fixed = DeviceRunner(session, feeds(1, 0, 2, 0), [np.zeros((1, 2), np.int64)])
+    assert fixed.outputs()[0].tolist() == [[0, 2]]
+    fixed.feed(feeds(1, 3, 2, 0))
+    with pytest.raises(RuntimeError, match="shape"):
+        fixed.outputs()

@@ -70,9 +70,10 @@ class DeviceRunner:
                 self._values[value.name] = _ort_value(feeds[value.name], homes[value.name])
                 self._binding.bind_ortvalue_input(value.name, self._values[value.name])
         self._buffers = []
+        self._allocated: list[tuple[str, str]] = []  # outputs that ONNX Runtime allocates, and where
         for value, array in zip(session.get_outputs(), like, strict=True):
             if array is None:
-                self._binding.bind_output(value.name, homes[value.name])
+                self._allocated.append((value.name, homes[value.name]))
                 continue
             self._buffers.append(_ort_value(np.zeros(array.shape, array.dtype), homes[value.name]))
             self._binding.bind_ortvalue_output(value.name, self._buffers[-1])
@@ -87,11 +88,18 @@ class DeviceRunner:
 
     def __call__(self) -> None:
         """One run; it is done when the call returns."""
+        self._let_allocate()
         self.session.run_with_iobinding(self._binding, self._options)
 
     def queue(self) -> None:
         """One run that may still be under way when the call returns."""
+        self._let_allocate()
         self.session.run_with_iobinding(self._binding, self._queued)
+
+    def _let_allocate(self) -> None:
+        """Binds these outputs anew: what the last run allocated would otherwise be the buffer of this one."""
+        for name, home in self._allocated:
+            self._binding.bind_output(name, home)
 
     def burst(self, runs: int) -> None:
         """Several runs back to back, of which only the last is waited for."""
@@ -102,8 +110,7 @@ class DeviceRunner:
     def outputs(self) -> list[Any]:
         """The outputs of one run."""
         self()
-        allocated = len(self._buffers) < len(self.session.get_outputs())
-        return [_to_numpy(value) for value in (self._binding.get_outputs() if allocated else self._buffers)]
+        return [_to_numpy(value) for value in (self._binding.get_outputs() if self._allocated else self._buffers)]
 
 
 Runner = HostRunner | DeviceRunner

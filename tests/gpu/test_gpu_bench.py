@@ -97,6 +97,25 @@ def test_what_is_known_of_capture_is_what_onnx_runtime_does(name: str) -> None:
     assert any(o.prevents for o in capture_obstacles(model)) != captured
 
 
+def test_outputs_whose_shapes_follow_data() -> None:
+    """The extent of y is what the data says: it cannot be bound in advance, and the run cannot be captured."""
+    nodes = [
+        node("ReduceMax", "x", "m", keepdims=0),
+        node("Cast", "m", "i", to=INT64),
+        node("Unsqueeze", "i axis", "s"),
+    ]
+    nodes += [node("Expand", "one s", "e"), node("Add", "e one", "a"), node("Mul", "a a", "y")]
+    constants = {"axis": np.array([0]), "one": np.float32(1)}
+    model = build(nodes, [("x", FLOAT, [8])], [("y", FLOAT, ["n"])], constants)
+    inputs = {"x": np.arange(8, dtype=np.float32)}
+    (case,) = bench(model, provider="cuda", inputs=inputs, seconds=0.3).cases
+    for figures in (case.original, case.optimized):
+        assert figures.account is not None
+        assert figures.account.nodes > 0
+        assert figures.account.launches is None
+        assert figures.account.note.startswith("launches not counted")
+
+
 def test_two_providers_are_compared() -> None:
     model = chain(12, 1000)
     fused = onnxfuse.optimize(model).model
