@@ -93,7 +93,8 @@ def after(fusion: Fusion, number: str) -> str:
             label = _value_label(name, fusion.tensors.get(name), look)
             shapes.append(f'<path class="e" d="M{ends[0]:.0f} {y:.0f}H{ends[1] - 6:.0f}"/>')
             shapes.append(_drawn(label, Box(_PIN_WIDTH, _TALL, x=centre, y=y)))
-    space = next((s for s in fusion.program.splitlines() if s.startswith("space")), "")
+    spaces = [s for s in fusion.program.splitlines() if s.startswith("space")]
+    space = "".join(spaces) if len(spaces) < 2 else f"{len(spaces)} kernels in one launch"
     label = _Label(fusion.op_type, shorten(space, _MOST_CHARACTERS), f"{fusion.op_type} {fusion.name}", "fused")
     shapes.append(_drawn(label, core))
     reads = ", ".join(f"{n} {type_text(fusion.tensors.get(n))}" for n in fusion.inputs)
