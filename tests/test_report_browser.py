@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_report_page import BENCH, TUNING, VALIDATION, layers
+from report_pages import BENCH, TUNING, VALIDATION, layers
 
 import onnxfuse
 from onnxfuse.report_page import Measurements
