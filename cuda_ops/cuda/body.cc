@@ -47,7 +47,7 @@ std::string BodyWriter::write_part(const std::string& name) {
 }
 
 void BodyWriter::write_passes(int first, int last) {
-  write_prologue(last);
+  write_prologue();
   write_once(0);
   for (int pass = 0; pass < first; ++pass) {
     read_partials(pass);
@@ -83,18 +83,6 @@ bool BodyWriter::looped(int pass) const {
   return !schedule_.resident && !elementwise() && !(scans() && pass >= stages_.fresh);
 }
 
-// Which of the blocks that share a row this one is.
-void BodyWriter::write_block_numbers(bool tiles) {
-  if (!tiles) {
-    out_.line("const u32 block = blockIdx.x / p.splits, split = blockIdx.x % p.splits;");
-    return;
-  }
-  out_.line("__shared__ u32 tile_number;");
-  out_.line("if (threadIdx.x == 0) tile_number = atomicAdd(reinterpret_cast<u32*>(p.nodes), 1u);");
-  out_.line("__syncthreads();");
-  out_.line("const u32 block = tile_number / p.tiles, order = tile_number % p.tiles;");
-}
-
 void BodyWriter::write_early_loads() {
   if (elementwise()) return;
   std::vector<int> early;
@@ -107,10 +95,10 @@ void BodyWriter::write_early_loads() {
   write_loads(early);
 }
 
-void BodyWriter::write_prologue(int last) {
+void BodyWriter::write_prologue() {
   const bool split = schedule_.launches_apart();
-  const bool tiles = scans() && schedule_.long_scan == LongScan::look_back && last == stages_.passes;
-  if (scans() && split) write_block_numbers(tiles);
+  // Which of the blocks that share a row this one is.
+  if (scans() && split) out_.line("const u32 block = blockIdx.x / p.splits, split = blockIdx.x % p.splits;");
   const std::string index = accesses_.index_type(), reduced = accesses_.reduced_type();
   const std::string group = std::to_string(schedule_.group), threads = std::to_string(schedule_.threads);
   const std::string across = std::to_string(schedule_.across());
@@ -143,9 +131,8 @@ void BodyWriter::write_prologue(int last) {
     out_.line("const " + index + " id = valid ? " + own + " : p.points - " + lanes() + ";");
   }
   if (plan_.reduces) {
-    const std::string length = plan_.fixed_reduction ? std::to_string(plan_.reduced_points) : "p.length";
-    out_.line("const " + reduced + " length = " + length + ";");
-    if (split && !tiles) {
+    write_length();
+    if (split) {
       out_.line("const " + reduced + " begin = static_cast<" + reduced + ">(" + split_ + " * p.piece);");
       out_.line("const " + reduced + " end = length - begin < p.piece ? length : static_cast<" + reduced +
                 ">(begin + p.piece);");
@@ -154,12 +141,18 @@ void BodyWriter::write_prologue(int last) {
       out_.line("const " + reduced + " end = length;");
     }
     if (schedule_.resident) out_.line("constexpr " + reduced + " start = begin;");
-    if (tiles) {
-      out_.line("const " + reduced + " start = static_cast<" + reduced + ">(" +
-                (reverse_ ? "p.tiles - 1 - order" : "order") + ") * " + std::to_string(schedule_.step()) + ";");
-    }
   }
   declare_shared();
+  write_bases();
+}
+
+void BodyWriter::write_length() {
+  const std::string length = plan_.fixed_reduction ? std::to_string(plan_.reduced_points) : "p.length";
+  out_.line(std::string("const ") + accesses_.reduced_type() + " length = " + length + ";");
+}
+
+// Where the points of this thread begin.
+void BodyWriter::write_bases() {
   accesses_.write_parallel_coordinates(out_);
   for (size_t i = 0; i < kernel_.statements.size(); ++i) {
     const bool used = stages_.first_pass[i] >= 0 || stages_.needed_once[i];
@@ -270,6 +263,8 @@ void BodyWriter::write_slot_loads(const std::vector<int>& inputs) {
       case LaneMode::vector:
         if (accesses_.has_tail()) {
           out_.line("raw" + n + "[k] = load_first<" + storage + ", " + lanes() + ">(" + address + ", left);");
+        } else if (staged(i)) {
+          out_.line("raw" + n + "[k] = load<" + bytes(access) + ">(" + staged_slot(i) + ");");
         } else {
           out_.line("raw" + n + "[k] = load" + constant + "<" + bytes(access) + ">(" + address + ");");
         }

@@ -11,6 +11,8 @@
 
 namespace onnxfuse::cuda {
 
+std::string scanner(Op op);  // the struct that combines a scan's operands
+
 class BodyWriter {
  public:
   BodyWriter(const Kernel& kernel, const Plan& plan, const Stages& stages, const Schedule& schedule,
@@ -18,6 +20,8 @@ class BodyWriter {
   // Passes first to last; the results of earlier ones are taken from scratch memory, where a pass that is not the
   // storing one leaves its own if it is the last.
   std::string write(const std::string& name, int first, int last);
+  // The last function, where blocks take tiles of the rows in turns.
+  std::string write_tiles(const std::string& name);
   // Between the two passes over the pieces of long scans: from the sums of the pieces to what comes before each.
   std::string write_prefixes(const std::string& name);
   // All passes as a device function of a kernel that several parts share: `block` is the number of the block among
@@ -38,8 +42,9 @@ class BodyWriter {
   bool scans() const { return !stages_.scans.empty(); }
   bool looped(int pass) const;  // the pass goes over the reduced dimensions in a loop of its own
 
-  void write_prologue(int last);
-  void write_block_numbers(bool tiles);
+  void write_prologue();
+  void write_length();
+  void write_bases();
   void write_early_loads();
   void write_once(int level);  // values of scope once and lane that are known after `level` passes
   void write_once_input(int i);
@@ -88,12 +93,25 @@ class BodyWriter {
   void write_scan_combination();
   void write_row_scans();
   void write_column_scans();
-  void write_look_back();
   void write_chunks(int last);
   void declare_totals(int last);
   void write_sums_of_piece();
   std::string pieces_of(int scan) const;
   std::string sum_of_piece(int scan) const;
+
+  void write_sums_of_warps();
+  void write_scans_of_tile();
+  void write_befores(int scan, bool several_warps);
+  void open_tile(const std::string& tile);
+  void write_copies();
+  void write_passes_of_tile(bool summing);
+  template <class Write>
+  void each_by_a_warp(const std::string& tile, int first_warp, const Write& write);
+  std::string nodes_of(int scan, const std::string& tile) const;
+  bool staged(int i) const;
+  std::vector<int> staged_inputs() const;
+  std::string staged_slot(int i) const;
+  int tile_bytes(int i) const;
 
   std::string operand(int i, Scope context) const;
   std::string expression(int i, Scope context) const;
@@ -115,6 +133,8 @@ class BodyWriter {
   bool storing_ = false;                                     // the pass that is being written stores
   int levels_ = 1;                                           // of the sums that a look-back combines
   std::string block_ = "blockIdx.x";                         // number of the block
+  bool in_tiles_ = false;                                    // blocks take tiles in turns
+  bool summing_ = false;                                     // what is written finds what a tile adds up to, no more
   std::string split_ = "blockIdx.y", splits_ = "gridDim.y";  // number of the block's piece, and of all pieces of a row
   bool cluster_ready_ = false;                               // all blocks of the cluster are known to run
 };

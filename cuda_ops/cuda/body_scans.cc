@@ -13,12 +13,6 @@ namespace {
 
 constexpr int kWarp = 32;
 
-std::string scanner(Op op) {
-  if (op == Op::op_scan_sum) return "RunningSum";
-  if (op == Op::op_scan_prod) return "RunningProduct";
-  return op == Op::op_scan_max ? "Maximum" : "Minimum";
-}
-
 std::string combine(const Statement& s, Type type, const std::string& a, const std::string& b) {
   const std::string name = cuda_type(type);
   return scanner(s.op) + "::apply<" + name + ">(static_cast<" + name + ">(" + a + "), static_cast<" + name + ">(" + b +
@@ -34,6 +28,12 @@ std::string first_value(const Statement& s, Type type) {
 }
 
 }  // namespace
+
+std::string scanner(Op op) {
+  if (op == Op::op_scan_sum) return "RunningSum";
+  if (op == Op::op_scan_prod) return "RunningProduct";
+  return op == Op::op_scan_max ? "Maximum" : "Minimum";
+}
 
 void BodyWriter::declare_parts() {
   for (const int i : stages_.scans) {
@@ -85,7 +85,6 @@ void BodyWriter::write_scan(int i, const std::string& declaration) {
 }
 
 void BodyWriter::declare_totals(int last) {
-  if (schedule_.long_scan == LongScan::look_back) return;
   for (const int i : stages_.scans) {
     const Statement& s = statement(i);
     const std::string n = std::to_string(i), type = cuda_type(scan_total_type(s));
@@ -150,11 +149,56 @@ std::string BodyWriter::write_prefixes(const std::string& name) {
   return out_.text();
 }
 
-void BodyWriter::write_scan_combination() { row() ? write_row_scans() : write_column_scans(); }
+void BodyWriter::write_scan_combination() {
+  if (in_tiles_) {
+    summing_ ? write_sums_of_warps() : write_scans_of_tile();
+  } else {
+    row() ? write_row_scans() : write_column_scans();
+  }
+}
+
+void BodyWriter::write_sums_of_warps() {
+  for (const int i : stages_.scans) {
+    const std::string n = std::to_string(i);
+    out_.line(std::string("const ") + cuda_type(scan_type(statement(i))) + " sum" + n + " = sum_slots<" +
+              scanner(statement(i).op) + ", " + (statement(i).reverse ? "true" : "false") + ">(part" + n + ");");
+    out_.line("if (t % 32 == 0) shared" + n + "[summing.buffer][t / 32] = sum" + n + ";");
+  }
+}
+
+void BodyWriter::write_scans_of_tile() {
+  const std::string warps = std::to_string(schedule_.threads / kWarp);
+  for (const int i : stages_.scans) {
+    const Statement& s = statement(i);
+    const std::string n = std::to_string(i), type = cuda_type(scan_type(s)), total = cuda_type(scan_total_type(s));
+    const std::string which = scanner(s.op), reverse = s.reverse ? "true" : "false";
+    out_.line("scan_slots<" + which + ", 32, " + reverse + ">(part" + n + ");");
+    out_.line(type + " sum" + n + ";");
+    out_.line("const " + type + " before" + n + " = scan_shared<" + which + ", " + warps + ", " + reverse + ">(shared" +
+              n + "[storing.buffer], t / 32, sum" + n + ");");
+    out_.line("const " + total + " total" + n + " = " +
+              combine(s, scan_total_type(s), first_value(s, scan_total_type(s)), "prefix" + n) + ";");
+    write_befores(i, true);
+  }
+}
+
+// Of what comes before each vector: from that in its warp to all.
+void BodyWriter::write_befores(int scan, bool several_warps) {
+  const Statement& s = statement(scan);
+  const std::string n = std::to_string(scan), part = "part" + n + "[k]";
+  std::string value = several_warps ? combine(s, scan_type(s), "before" + n, part) : part;
+  if (!schedule_.resident) {
+    value = std::string("static_cast<") + cuda_type(scan_type(s)) + ">(" +
+            combine(s, scan_total_type(s), "total" + n, value) + ")";
+  } else if (s.exclusive && s.op == Op::op_scan_sum) {
+    value = combine(s, scan_type(s), first_value(s, scan_type(s)), value);
+  }
+  if (value != part) out_.unrolled("for (int k = 0; k < " + slots() + "; ++k) " + part + " = " + value + ";");
+}
 
 void BodyWriter::write_row_scans() {
   const int group = std::min(schedule_.group, kWarp), warps = schedule_.group / kWarp;
-  const bool looped = !schedule_.resident && schedule_.long_scan != LongScan::look_back;
+  const bool looped = !schedule_.resident;
   const std::string phase = looped ? "[phase]" : "", count = std::to_string(warps);
   const auto arguments = [&](int i, int width) {
     return scanner(statement(i).op) + ", " + std::to_string(width) + ", " + (statement(i).reverse ? "true" : "false");
@@ -188,46 +232,11 @@ void BodyWriter::write_row_scans() {
                 ", t / 32, sum" + n + ");");
     }
   }
-  if (schedule_.long_scan == LongScan::look_back) write_look_back();
-  for (const int i : stages_.scans) {
-    const Statement& s = statement(i);
-    const std::string n = std::to_string(i), part = "part" + n + "[k]";
-    std::string value = warps > 1 ? combine(s, scan_type(s), "before" + n, part) : part;
-    if (!schedule_.resident) {
-      value = std::string("static_cast<") + cuda_type(scan_type(s)) + ">(" +
-              combine(s, scan_total_type(s), "total" + n, value) + ")";
-    } else if (s.exclusive && s.op == Op::op_scan_sum) {
-      value = combine(s, scan_type(s), first_value(s, scan_type(s)), value);
-    }
-    if (value != part) out_.unrolled("for (int k = 0; k < " + slots() + "; ++k) " + part + " = " + value + ";");
-    if (looped) out_.line("total" + n + " = " + combine(s, scan_total_type(s), "total" + n, "sum" + n) + ";");
-  }
-}
-
-// One warp each asks for what comes before the tile.
-void BodyWriter::write_look_back() {
-  const int warps = schedule_.threads / kWarp;
-  int number = 0, words = 0;
-  for (const int i : stages_.scans) {
-    const Statement& s = statement(i);
-    const std::string n = std::to_string(i), type = cuda_type(scan_total_type(s));
-    const int own = type_size(scan_total_type(s)) > 4 ? 2 : 1;
-    out_.line("__shared__ " + type + " prefix" + n + ";");
-    out_.line("if (t / 32 == " + std::to_string(number++ % warps) + ") {");
-    out_.line("u64* const nodes = p.nodes + 2 + (" + std::to_string(words) + " * static_cast<i64>(p.points) + " +
-              std::to_string(own) + " * static_cast<i64>(id)) * p.row_nodes;");
-    out_.line("const " + type + " before = look_back<" + scanner(s.op) + ", " + std::to_string(levels_) +
-              ">(nodes, p.tiles, order, static_cast<" + type + ">(sum" + n + "));");
-    out_.line("if (t % 32 == 0) prefix" + n + " = before;");
-    out_.line("}");
-    words += own;
-  }
-  out_.line("__syncthreads();");
   for (const int i : stages_.scans) {
     const Statement& s = statement(i);
     const std::string n = std::to_string(i);
-    out_.line(std::string("const ") + cuda_type(scan_total_type(s)) + " total" + n + " = " +
-              combine(s, scan_total_type(s), first_value(s, scan_total_type(s)), "prefix" + n) + ";");
+    write_befores(i, warps > 1);
+    if (looped) out_.line("total" + n + " = " + combine(s, scan_total_type(s), "total" + n, "sum" + n) + ";");
   }
 }
 
@@ -288,15 +297,12 @@ void BodyWriter::write_column_scans() {
 
 // The loop over the chunks of a row or a piece; from the last one on where the scans are reverse.
 void BodyWriter::write_chunks(int last) {
-  const bool loop = schedule_.long_scan != LongScan::look_back;
   const std::string type = accesses_.reduced_type(), step = std::to_string(schedule_.step());
   declare_totals(last);
-  if (loop) {
-    if (row()) out_.line("int phase = 0;");
-    out_.line(reverse_ ? "for (" + type + " start = begin + (end - begin - 1) / " + step + " * " + step +
-                             "; start >= begin; start -= " + step + ") {"
-                       : "for (" + type + " start = begin; start < end; start += " + step + ") {");
-  }
+  if (row()) out_.line("int phase = 0;");
+  out_.line(reverse_ ? "for (" + type + " start = begin + (end - begin - 1) / " + step + " * " + step +
+                           "; start >= begin; start -= " + step + ") {"
+                     : "for (" + type + " start = begin; start < end; start += " + step + ") {");
   write_early_loads();
   for (int pass = stages_.fresh; pass <= last; ++pass) write_pass(pass);
   if (stages_.scan_pass < 0) {
@@ -306,8 +312,8 @@ void BodyWriter::write_chunks(int last) {
                     combine(statement(i), scan_total_type(statement(i)), total, "run" + n + "[w]") + ";");
     }
   }
-  if (loop && row()) out_.line("phase ^= 1;");
-  if (loop) out_.line("}");
+  if (row()) out_.line("phase ^= 1;");
+  out_.line("}");
   if (last < stages_.passes) write_sums_of_piece();
 }
 

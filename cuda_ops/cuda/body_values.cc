@@ -255,9 +255,7 @@ void BodyWriter::write_row_stores() {
   bool any = false;
   for (size_t k = 0; k < kernel_.outputs.size(); ++k) any = any || !accesses_.output(k).per_point;
   if (!any) return;
-  const std::string piece = !schedule_.launches_apart()                             ? ""
-                            : scans() && schedule_.long_scan == LongScan::look_back ? " && order == 0"
-                                                                                    : " && " + split_ + " == 0";
+  const std::string piece = !schedule_.launches_apart() ? "" : in_tiles_ ? " && order == 0" : " && " + split_ + " == 0";
   out_.line("if (t == 0 && valid" + piece + ") {");
   for (size_t k = 0; k < kernel_.outputs.size(); ++k) {
     const PlanAccess& access = accesses_.output(k);

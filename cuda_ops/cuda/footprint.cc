@@ -70,6 +70,14 @@ int vector_bytes(const Plan& plan, bool lanes_reduced, int lanes) {
   return lanes * static_cast<int>(std::max<size_t>(1, widest_vector_element(plan, lanes_reduced)));
 }
 
+// What rows share is near anyway, and copies have 4 bytes or more.
+int staged_bytes(const Plan& plan, const PlanAccess& access, int lanes) {
+  const bool own = plan.parallel_points == 1 || varies(access.parallel);
+  if (!access.used || !own || access.reduced.empty() || access.reduced.back() != 1) return 0;
+  const int bytes = lanes * static_cast<int>(type_size(access.storage));
+  return bytes == 4 || bytes == 8 || bytes == 16 ? bytes : 0;
+}
+
 Type scan_type(const Statement& scan) {
   return scan.op == Op::op_scan_prod && scan.type == Type::f32 ? Type::f64 : scan.type;
 }

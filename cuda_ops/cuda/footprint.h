@@ -12,6 +12,10 @@ int choose_lanes(const Plan& plan, bool lanes_reduced, const Alignments& alignme
 // Bytes of the widest access of a vector with `lanes` lanes.
 int vector_bytes(const Plan& plan, bool lanes_reduced, int lanes);
 
+// Of a vector that a block which takes tiles in turns copies ahead into shared memory; 0: it loads it where it needs
+// it.
+int staged_bytes(const Plan& plan, const PlanAccess& access, int lanes);
+
 // 32-bit registers for each vector of points that a thread visits, in a schedule that visits them once.
 struct Footprint {
   int held = 1;          // the most that is alive between two passes, as the compiler may keep it

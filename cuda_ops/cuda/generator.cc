@@ -44,6 +44,7 @@ std::string templates(const std::vector<const Kernel*>& kernels, const Schedule&
   if (schedule.cluster > 1) text += embedded_kernel("cluster.cuh");
   if (use(is_argument)) text += embedded_kernel("argument.cuh");
   if (use(is_scan)) text += embedded_kernel("scan.cuh");
+  if (schedule.long_scan == LongScan::look_back) text += embedded_kernel("copy_ahead.cuh");
   if (schedule.long_scan == LongScan::look_back) text += embedded_kernel("look_back.cuh");
   return text;
 }
@@ -111,8 +112,13 @@ void write_functions(Generated& result, const Kernel& kernel, const Plan& plan, 
     add(grid(row ? plan.parallel_points : ceil_div(plan.parallel_points, schedule.threads), 1),
         [](BodyWriter& body, const std::string& name) { return body.write_prefixes(name); });
   }
+  if (schedule.long_scan != LongScan::look_back) {
+    add(pieces, passes(reducing, stages.passes));
+    return;
+  }
   const int64_t tiles = ceil_div(plan.reduced_points, schedule.step()) * plan.parallel_points;
-  add(schedule.long_scan == LongScan::look_back ? grid(tiles, 1) : pieces, passes(reducing, stages.passes));
+  add(grid(std::min<int64_t>(tiles, schedule.workers), 1),
+      [](BodyWriter& body, const std::string& name) { return body.write_tiles(name); });
 }
 
 }  // namespace

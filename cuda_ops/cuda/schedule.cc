@@ -21,7 +21,11 @@ constexpr int kSharedBytes = 32 * 1024;  // that a column schedule may use for c
 constexpr int kNarrowBytes = 128;        // of neighbouring columns that a block reads at least: whole cache lines
 constexpr int kTileThreads = 256;        // of a block that scans a part of a row, and the registers of a thread
 constexpr int kTileRegisters = 24;       // that its elements take
-constexpr int kScanRows = 8;             // rows on a multiprocessor that are enough for a block to scan each
+constexpr int kTurnThreads = 128;        // of a block that takes tiles in turns, the registers of a thread for its
+constexpr int kTurnRegisters = 36;       // elements, the bytes of a tile in shared memory (where there are three), and
+constexpr int kTurnBytes = 12288;        // such blocks on a multiprocessor
+constexpr int kTurnBlocks = 6;
+constexpr int kScanRows = 8;  // rows on a multiprocessor that are enough for a block to scan each
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -77,9 +81,19 @@ Schedule scan_long_rows(const Kernel& kernel, const Plan& plan, Schedule schedul
   schedule.threads = schedule.group = kTileThreads;
   schedule.slots = std::max(1, kTileRegisters / footprint.held);
   schedule.ahead = words_ahead(schedule.slots * footprint.held, schedule.slots * footprint.constant);
-  const bool shared = few || (!footprint.reduces && plan.parallel_points < int64_t{kScanRows} * device.multiprocessors);
+  const bool shared =
+      plan.reduced_points > 0 &&
+      (few || (!footprint.reduces && plan.parallel_points < int64_t{kScanRows} * device.multiprocessors));
   schedule.long_scan = shared ? LongScan::look_back : LongScan::chunks;
   if (plan.reduced_points > 0) schedule.long_scan = device.long_scan.value_or(schedule.long_scan);
+  if (schedule.long_scan == LongScan::look_back && !scans_both_ways(kernel)) {
+    int staged = 0;
+    for (const PlanAccess& access : plan.inputs) staged += staged_bytes(plan, access, schedule.lanes);
+    schedule.threads = schedule.group = kTurnThreads;
+    const int bytes = kTurnThreads * std::max(staged, 1);
+    schedule.slots = std::max(1, std::min(kTurnRegisters / footprint.least, kTurnBytes / bytes));
+    schedule.workers = device.multiprocessors * kTurnBlocks;
+  }
   const int64_t tiles = std::max<int64_t>(1, ceil_div(plan.reduced_points, schedule.step()));
   if (scans_both_ways(kernel)) {
     schedule.long_scan = LongScan::two_pass;

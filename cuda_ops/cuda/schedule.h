@@ -10,7 +10,7 @@ namespace onnxfuse::cuda {
 // How scans get through a row that a block does not have at a time.
 enum class LongScan : uint8_t {
   chunks,     // one block goes through it, piece by piece
-  look_back,  // a block a tile, in one launch; each waits for the sums of the tiles before it
+  look_back,  // blocks take tiles in turns, in one launch, and wait for the sums of the tiles before theirs
   two_pass,   // a block a piece, in three launches: the sums of the pieces, the prefixes of these, the scan
 };
 
@@ -37,6 +37,7 @@ struct Schedule {
   int splits = 1;        // blocks that share a reduction; more than 1: a launch for each pass, partial results between
   int ahead = 0;         // registers for what all rows share, loaded before the last reduction is complete
   int blocks = 1;        // that a multiprocessor must have room for
+  int workers = 1;       // blocks that take tiles in turns
   LongScan long_scan = LongScan::chunks;
   ScanParts scan_parts = ScanParts::combined;
 

@@ -7,6 +7,9 @@
 // that of a larger one, and so on; a prefix is what the complete groups before a tile and the single tiles behind them
 // add up to, always the same ones. Nothing waits for a chain of prefixes: the last tile of a group gives the group's
 // sum as soon as it has those of the others.
+//
+// A row has nodes for its tiles, its complete groups of 32, of 32^2, ...; LEVELS of them: 32 to the power of LEVELS is
+// at least the number of tiles. Tiles are numbered in the order of the scan.
 
 DEVICE void store_relaxed(u64* address, u64 value) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(address), "l"(value) : "memory");
@@ -15,6 +18,18 @@ DEVICE u64 load_relaxed(const u64* address) {
   u64 value;
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
   return value;
+}
+
+// Tile number `number` of a row, in the order of the scan, and where a block has it.
+struct Tile {
+  u32 row, number;
+  int buffer;
+  bool exists;
+};
+DEVICE u32 take_ticket(u64* counter) { return atomicAdd(reinterpret_cast<u32*>(counter), 1u); }
+DEVICE Tile tile_of(u32 ticket, u32 tiles, i64 rows, int buffer) {
+  const u32 row = ticket / tiles;
+  return {row, ticket % tiles, buffer, row < rows};
 }
 
 // A value that one thread gives and others wait for: words of 32 bits with a mark above each. Zero before.
@@ -44,41 +59,62 @@ DEVICE bool take(const u64* node, T& value) {
   return given;
 }
 
-// By one warp, for tile number `tile` of `tiles` of a row, in the order of the scan: what all tiles before it add up
-// to. 32 to the power of LEVELS is at least `tiles`; a row has nodes for its tiles, its complete groups of 32, of 32^2,
-// ...
-template <class Scan, int LEVELS, class T>
-DEVICE T look_back(u64* nodes, u32 tiles, u32 tile, T own) {
-  const u32 lane = threadIdx.x % 32;
-  if (lane == 0) give(nodes + tile * NODE_WORDS<T>, own);
-  u64* base[LEVELS];
-  T value[LEVELS];
-  bool there[LEVELS];
-  u32 index = tile;
+// What the threads of a warp have, in their order; the same for all of them.
+template <class Scan, class T>
+DEVICE T combine_warp(T value) {
 #pragma unroll
-  for (int level = 0; level < LEVELS; ++level) {
-    base[level] = nodes;
-    there[level] = lane >= index % 32 || take(nodes + (index / 32 * 32 + lane) * NODE_WORDS<T>, value[level]);
+  for (int mask = 1; mask < 32; mask *= 2) {
+    const T other = shuffle(value, mask);
+    value = (threadIdx.x & mask) != 0 ? Scan::apply(other, value) : Scan::apply(value, other);
+  }
+  return value;
+}
+
+// By one warp: `own` is what tile number `tile` adds up to. If it is the last of a group, gives what the group does.
+template <class Scan, int LEVELS, class T>
+DEVICE void close_groups(u64* nodes, u32 tiles, u32 tile, T own) {
+  const u32 lane = threadIdx.x % 32;
+#pragma unroll
+  for (int level = 0; level + 1 < LEVELS; ++level) {
+    if (tile % 32 != 31) return;
+    T value = own;
+    bool there = lane == 31;
+    while (!__all_sync(0xffffffffu, there)) {
+      if (!there) there = take(nodes + (tile - 31 + lane) * NODE_WORDS<T>, value);
+    }
+    own = combine_warp<Scan>(value);
     nodes += static_cast<u64>(tiles) * NODE_WORDS<T>;
     tiles /= 32;
-    index /= 32;
+    tile /= 32;
+    if (lane == 0) give(nodes + tile * NODE_WORDS<T>, own);
+  }
+}
+
+// By one warp: what all tiles before number `tile` of `tiles` add up to.
+template <class Scan, int LEVELS, class T>
+DEVICE T look_back(const u64* nodes, u32 tiles, u32 tile) {
+  const u32 lane = threadIdx.x % 32;
+  const u64* node[LEVELS];
+  T value[LEVELS];
+  bool there[LEVELS];
+#pragma unroll
+  for (int level = 0; level < LEVELS; ++level) {
+    node[level] = nodes + (tile / 32 * 32 + lane) * NODE_WORDS<T>;
+    value[level] = Scan::template identity<T>();
+    there[level] = lane >= tile % 32 || take(node[level], value[level]);
+    nodes += static_cast<u64>(tiles) * NODE_WORDS<T>;
+    tiles /= 32;
+    tile /= 32;
   }
   T before = Scan::template identity<T>();
-  bool closes = true;  // the group of this level ends with this tile
-  index = tile;
 #pragma unroll
   for (int level = 0; level < LEVELS; ++level) {
     while (!__all_sync(0xffffffffu, there[level])) {
-      if (!there[level]) there[level] = take(base[level] + (index / 32 * 32 + lane) * NODE_WORDS<T>, value[level]);
+      if (!there[level]) there[level] = take(node[level], value[level]);
     }
-    const T earlier = lane < index % 32 ? value[level] : Scan::template identity<T>();
-    before = level == 0 ? earlier : Scan::apply(earlier, before);
-    closes = closes && index % 32 == 31;
-    index /= 32;
-    if (level + 1 < LEVELS && closes) {
-      own = Scan::apply(reduce_warp<Scan, 32>(earlier), own);
-      if (lane == 0) give(base[level + 1] + index * NODE_WORDS<T>, own);
-    }
+    // Single products are combined in their order; all else in one go.
+    if constexpr (MULTIPLIES<Scan>) value[level] = combine_warp<Scan>(value[level]);
+    before = level == 0 ? value[level] : Scan::apply(value[level], before);
   }
-  return reduce_warp<Scan, 32>(before);
+  return MULTIPLIES<Scan> ? before : combine_warp<Scan>(before);
 }

@@ -14,13 +14,16 @@ struct RunningSum {
     return of_add(a, b);
   }
 };
-// What leaves the range of double while factors are gathered comes back with further ones, as it would not if they had
-// been gathered from the first on: 0 times an overflow is 0 then.
+// Of the parts `a` and, behind it, `b`. What leaves the range of double stays at the end of it whatever follows, but
+// for 0, an infinity and NaN, as factors that are gathered one after the other stay 0 or infinite. So 0 times a part
+// that overflows is 0, and what comes behind an underflow does not bring it back.
+constexpr double LARGEST = 0x1.fffffffffffffp1023, SMALLEST = 0x1p-1074;
 DEVICE double product_in_range(double a, double b) {
-  const double product = a * b;
-  if (of_isinf(product) && !of_isinf(a) && !of_isinf(b)) return copysign(0x1.fffffffffffffp1023, product);
-  if (product == 0.0 && a != 0.0 && b != 0.0) return copysign(0x1p-1074, product);
-  return product;
+  const double product = a * b, size = fabs(a), factor = fabs(b);
+  if (!(size > 0.0 && factor > 0.0 && size <= LARGEST && factor <= LARGEST)) return product;
+  if (size == LARGEST || size == SMALLEST) return copysign(size, product);
+  if (of_isinf(product)) return copysign(LARGEST, product);
+  return product == 0.0 ? copysign(SMALLEST, product) : product;
 }
 template <class T>
 DEVICE T product_in_range(T a, T b) {
@@ -37,6 +40,23 @@ struct RunningProduct {
   }
 };
 
+template <class Scan>
+constexpr bool MULTIPLIES = false;
+template <>
+constexpr bool MULTIPLIES<RunningProduct> = true;
+
+// What is stored: what has left the range upwards is infinite.
+DEVICE double from_range(double value) { return fabs(value) == LARGEST ? 2.0 * value : value; }
+template <class T>
+DEVICE T from_range(T value) {
+  return value;
+}
+template <class Scan, class T, class A>
+DEVICE T scan_result(A value) {
+  if constexpr (MULTIPLIES<Scan>) value = from_range(value);
+  return static_cast<T>(value);
+}
+
 // Turns the operands of neighbouring points into results. `carry` is the combination of all that come before.
 template <class Scan, bool EXCLUSIVE, bool REVERSE, class A, class T, int LANES>
 DEVICE void scan_lanes(T (&value)[LANES], A carry) {
@@ -47,7 +67,7 @@ DEVICE void scan_lanes(T (&value)[LANES], A carry) {
     const A own = static_cast<A>(value[w]), before = run;
     run = j == 0 ? own : Scan::apply(run, own);
     const A all = EXCLUSIVE ? before : run;
-    value[w] = static_cast<T>(EXCLUSIVE && j == 0 ? carry : Scan::apply(carry, all));
+    value[w] = scan_result<Scan, T>(EXCLUSIVE && j == 0 ? carry : Scan::apply(carry, all));
   }
 }
 // One point's result. `run` is the combination of the points that this thread has visited since `carry`.
@@ -55,7 +75,7 @@ template <class Scan, bool EXCLUSIVE, class A, class T>
 DEVICE T scan_next(A carry, A& run, T value) {
   const A before = run;
   run = Scan::apply(run, static_cast<A>(value));
-  return static_cast<T>(Scan::apply(carry, EXCLUSIVE ? before : run));
+  return scan_result<Scan, T>(Scan::apply(carry, EXCLUSIVE ? before : run));
 }
 
 // Over GROUP neighbouring threads (a power of two up to 32), own value included.
@@ -94,6 +114,18 @@ DEVICE A scan_slots(A (&part)[SLOTS]) {
     sum = Scan::apply(sum, last_of_group<GROUP, REVERSE>(included));
   }
   return sum;
+}
+// What all vectors of a warp add up to, where that is all that is asked for.
+template <class Scan, bool REVERSE, class A, int SLOTS>
+DEVICE A sum_slots(A (&part)[SLOTS]) {
+  if constexpr (MULTIPLIES<Scan>) {
+    return scan_slots<Scan, 32, REVERSE>(part);  // keeps the order
+  } else {
+    A sum = part[0];
+#pragma unroll
+    for (int k = 1; k < SLOTS; ++k) sum = Scan::apply(sum, part[k]);
+    return reduce_warp<Scan, 32>(sum);
+  }
 }
 // What all WARPS warps (a power of two) left in shared memory: gives what those before `warp` add up to, and sets `sum`
 // to what all do.
