@@ -104,6 +104,8 @@ class BodyWriter {
   void write_befores(int scan, bool several_warps);
   void open_tile(const std::string& tile);
   void write_copies();
+  void declare_row_values();
+  void write_row_values(const std::string& tile);
   void write_passes_of_tile(bool summing);
   template <class Write>
   void each_by_a_warp(const std::string& tile, int first_warp, const Write& write);

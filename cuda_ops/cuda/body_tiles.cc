@@ -84,14 +84,49 @@ std::string BodyWriter::staged_slot(int i) const {
   return "tile" + std::to_string(i) + " + k * " + std::to_string(tile_bytes(i) / schedule_.slots);
 }
 
+// The results of the reductions before. Tiles of a block often are of one row.
+void BodyWriter::write_row_values(const std::string& tile) {
+  const auto value = [&](int i) { return "row_value" + std::to_string(i) + "_" + tile; };
+  if (stages_.scan_pass > 0) {
+    out_.line("if (" + tile + ".row != row_of_" + tile + ") {");
+    write_once(0);
+    for (int pass = 0; pass < stages_.scan_pass; ++pass) {
+      read_partials(pass);
+      write_once(pass + 1);
+      for (const int i : stages_.reductions[pass]) {
+        out_.line("if (t == 0) " + value(i) + " = v" + std::to_string(i) + ";");
+      }
+    }
+    out_.line("row_of_" + tile + " = " + tile + ".row;");
+    out_.line("__syncthreads();");
+    out_.line("}");
+  }
+  write_once(0);
+  for (int pass = 0; pass < stages_.scan_pass; ++pass) {
+    for (const int i : stages_.reductions[pass]) {
+      out_.line(std::string("const ") + cuda_type(statement(i).type) + " v" + std::to_string(i) + " = " + value(i) +
+                ";");
+    }
+    write_once(pass + 1);
+  }
+}
+
+void BodyWriter::declare_row_values() {
+  for (const char* tile : {"storing", "summing"}) {
+    if (stages_.scan_pass > 0) out_.line(std::string("u32 row_of_") + tile + " = 0xffffffffu;");
+    for (int pass = 0; pass < stages_.scan_pass; ++pass) {
+      for (const int i : stages_.reductions[pass]) {
+        out_.line(std::string("__shared__ ") + cuda_type(statement(i).type) + " row_value" + std::to_string(i) + "_" +
+                  tile + ";");
+      }
+    }
+  }
+}
+
 // From the elements of a tile to its sums or its results.
 void BodyWriter::write_passes_of_tile(bool summing) {
   summing_ = summing;
-  write_once(0);
-  for (int pass = 0; pass < stages_.scan_pass; ++pass) {
-    read_partials(pass);
-    write_once(pass + 1);
-  }
+  write_row_values(summing ? "summing" : "storing");
   write_early_loads();
   write_pass(stages_.scan_pass);
   if (summing) return;
@@ -139,6 +174,7 @@ std::string BodyWriter::write_tiles(const std::string& name) {
               std::to_string(kBuffers) + "][" + warps + "];");
     out_.line(std::string("__shared__ ") + cuda_type(scan_total_type(statement(i))) + " prefix" + n + ";");
   }
+  declare_row_values();
   out_.line("__shared__ u32 tickets[3];");
   out_.line("if (t == 0) {");
   out_.line("tickets[0] = take_ticket(p.nodes);");

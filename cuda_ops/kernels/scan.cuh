@@ -177,7 +177,7 @@ DEVICE void scan_array(T* values, int count, T first) {
 // The same by one thread, for values that lie `stride` apart.
 template <class Scan, bool REVERSE, class T>
 DEVICE void scan_strided(T* values, int count, i64 stride, T first) {
-  constexpr int EACH = 16;
+  constexpr int EACH = 12;
   for (int s = 0; s < count; s += EACH) {
     T own[EACH];
 #pragma unroll

@@ -143,7 +143,8 @@ def test_special_values(n: int) -> None:
     twos[1, : n // 2] = 0.5
     twos[2, 9] = np.inf
     twos[2, 20] = -1
-    check_all([*checks, Check(corpus.scan("f32", "scan_prod"), [twos])])
+    products = [Check(corpus.scan(t, "scan_prod"), [twos.astype(to_numpy(t))]) for t in ("f32", "f64")]
+    check_all([*checks, *products])
     (zeros,) = run(corpus.scan("f32"), x[3:4])
     assert np.signbit(zeros).all()
     (zeros,) = run(corpus.scan("f32", "scan_sum", " exclusive"), x[3:4])
