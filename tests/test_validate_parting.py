@@ -72,23 +72,52 @@ def test_a_node_that_is_not_fused_is_named_as_well():
     assert parting.node == "make_c"
 
 
-def test_a_node_with_bodies_is_named_where_they_part():
-    def branch(factor):
-        return helper.make_graph(
-            [helper.make_node("Mul", ["x", factor], ["inner"])],
-            "b",
-            [],
-            [helper.make_tensor_value_info("inner", 1, [4])],
-        )
+def body(nodes, result):
+    return helper.make_graph(nodes, "b", [], [helper.make_tensor_value_info(result, FLOAT, None)])
+
+
+def nested():
+    """An If in an If; both branches of each use the same names."""
+    deep = [node("Add", "a one", "b"), node("Relu", "b", "d"), node("Mul", "d two", "e")]
+    other = [node("Sub", "a two", "b"), node("Exp", "b", "e")]
+    inside = node("If", "c", "r", then_branch=body(deep, "e"), else_branch=body(other, "e"))
+    then = [node("MatMul", "x w", "a"), inside]
+    otherwise = [node("Identity", "x", "a"), inside]
+    nodes = [node("If", "c", "z", then_branch=body(then, "r"), else_branch=body(otherwise, "r")), node("Neg", "z", "y")]
+    constants = {"one": np.float32(1), "two": np.float32(2), "w": np.eye(4, dtype=np.float32)}
+    return build(nodes, [("x", FLOAT, [4, 4]), ("c", TensorProto.BOOL, [])], [("y", FLOAT, [4, 4])], constants)
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_the_fused_node_is_found_in_the_branch_that_is_taken(condition):
+    model = nested()
+    fused = onnxfuse.optimize(model, target="cpu", fallback=False).model
+    assert len(list(fused_nodes(fused))) == 4
+    for program in (n.attribute[0] for n in fused_nodes(fused)):
+        program.s = program.s.replace(b"relu", b"abs").replace(b"exp", b"tanh")
+    inputs = {"x": np.full((4, 4), -2, np.float32), "c": np.array(condition)}
+    parting = validate(model, fused, inputs=inputs).parting
+    assert parting is not None
+    assert parting.fused
+    chain = ("make_b (Add)", "make_d (Relu)", "make_e (Mul)") if condition else ("make_b (Sub)", "make_e (Exp)")
+    assert parting.sources == chain
+
+
+def test_a_loop_is_named_where_they_part():
+    def typed(*values):
+        return [helper.make_tensor_value_info(*value) for value in values]
 
     def model(factor):
-        nodes = [node("If", "c", "z", then_branch=branch(factor), else_branch=branch(factor)), node("Neg", "z", "y")]
-        constants = {"two": np.float32(2), "three": np.float32(3)}
-        return build(nodes, [("x", FLOAT, [4]), ("c", TensorProto.BOOL, [])], [("y", FLOAT, [4])], constants)
+        carried = typed(("i", 7, []), ("go", 9, []), ("v", FLOAT, [4]))
+        inner = [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Mul", ["v", factor], ["w"])]
+        turn = helper.make_graph(inner, "b", carried, typed(("on", 9, []), ("w", FLOAT, [4])))
+        loop = helper.make_node("Loop", ["turns", "", "x"], ["z"], "loop", body=turn)
+        constants = {"two": np.float32(2), "three": np.float32(3), "turns": np.int64(3)}
+        return build([loop, node("Neg", "z", "y")], [("x", FLOAT, [4])], [("y", FLOAT, [4])], constants)
 
     parting = validate(model("two"), model("three")).parting
     assert parting is not None
-    assert (parting.node, parting.op_type) == ("make_z", "If")
+    assert (parting.node, parting.op_type) == ("loop", "Loop")
 
 
 def saturated():

@@ -1,7 +1,8 @@
 """Where two models part: the first node of the optimized one whose results differ though what it reads agrees.
 
 A fused node keeps the names of the tensors that it writes, so both models can be made to give these tensors as
-outputs, and the original's nodes between what a fused node reads and what it writes are those it stands for.
+outputs, and the original's nodes between what a fused node reads and what it writes are those it stands for. Of an If,
+the branch that it takes is looked into.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import onnx
 from onnxfuse.custom_ops import DOMAIN
 from onnxfuse.errors import ModelError
 from onnxfuse.runtime import make_session, run
+from onnxfuse.validate.branches import take_branches
 from onnxfuse.validate.compare import OutputComparison, alike, compare
 from onnxfuse.validate.subject import Subject
 
@@ -54,7 +56,7 @@ def find_parting(
     Only tensors that both models have by name are compared: what fused nodes and nodes with bodies write, then what all
     nodes up to the first difference write, since another node may have made it. With `fused`, fused nodes alone.
     """
-    original, optimized = a.whole(), b.whole()
+    original, optimized = (take_branches(m.whole(), feeds, m.provider) for m in (a, b))
 
     def first(nodes: Sequence[onnx.NodeProto]) -> Parting | None:
         return _first_apart(original, optimized, nodes, a.provider, b.provider, feeds, tolerance, seed)
