@@ -289,11 +289,11 @@ def test_parts_of_a_concatenation_by_a_taken_name(target: str) -> None:
             "LayerNormalization Neg",
         ),
         pytest.param(
-            "g (float[4] x) => (float[4] y) { b = Exp (x) c = Dropout (b) y = Neg (c) }",
+            "g (float[4] x) => (float[4] y) { b = Exp (x) c, m = Dropout (b) y = Neg (c) }",
             "Exp Dropout Neg",
         ),
     ],
-    ids=["inputs", "outputs", "ratio"],
+    ids=["inputs", "outputs", "a_mask_that_nothing_uses"],
 )
 def test_what_is_optional(target: str, graph: str, expected: str) -> None:
     found, model, _ = fusions(graph, target)

@@ -87,6 +87,7 @@ class GraphView:
             types={n: self.types[n] for n in names if n in self.types},
             constants={n: self.constants.values[n] for n in proto.input if n in self.constants.values},
             build=Builder(self.symbols),
+            unused=frozenset(n for n in proto.output if n not in self.kept and n not in self.consumers),
         )
 
     def type_of(self, name: str) -> TensorType:

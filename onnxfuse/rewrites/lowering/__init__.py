@@ -44,8 +44,8 @@ def lower(operator: Operator) -> Fragment:
     if len(operator.inputs) > most:
         raise RefusalError(f"it has {len(operator.inputs)} inputs, where {operator.op_type} takes {most} at most")
     results = found(operator)
-    for i, name in enumerate(operator.outputs):
-        if name and i >= len(results):
+    for i in range(len(results), len(operator.outputs)):
+        if operator.used(i):
             raise RefusalError(f"its output {i} is used")
     b = operator.build
     for name, value in zip(operator.outputs, results, strict=False):

@@ -28,6 +28,7 @@ class Operator:
     types: dict[str, TensorType]  # of inputs and outputs
     constants: dict[str, np.ndarray]  # small constant inputs
     build: Builder
+    unused: frozenset[str] = frozenset()  # outputs that have names but no users
 
     def has(self, i: int) -> bool:
         """Whether the optional input `i` is given."""
@@ -76,8 +77,8 @@ class Operator:
         return value_type(known.type) if known is not None and known.type else ""
 
     def used(self, i: int) -> bool:
-        """Whether output `i` has a name."""
-        return i < len(self.outputs) and bool(self.outputs[i])
+        """Whether output `i` is used."""
+        return i < len(self.outputs) and bool(self.outputs[i]) and self.outputs[i] not in self.unused
 
     def onnx_type(self, data_type: int) -> str:
         """The language's type for an ONNX data type."""
