@@ -37,7 +37,8 @@ class _Emission:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.space = layout.space
-        self.position = {d: k for k, d in enumerate(layout.space.order)}
+        self.order = layout.space.walk()
+        self.position = {d: k for k, d in enumerate(self.order)}
         self.statements: list[Statement] = []
         self.numbers: dict[Statement, int] = {}
         self.value_numbers: dict[Value, int] = {}
@@ -62,7 +63,7 @@ class _Emission:
             if value_type(storage) != value.type:
                 raise RefusalError(f"{name} has another element type than its computation gives")
             results.append(Output(k, storage, self.stored(entries), number))
-        order = self.space.order
+        order = self.order
         reduced = [k for k, d in enumerate(order) if d in self.space.reduced]
         if len(self.tensors) > cost.MAX_TENSORS or len(outputs) > cost.MAX_TENSORS:
             raise RefusalError(f"it would have more than {cost.MAX_TENSORS} inputs or outputs")
@@ -180,5 +181,5 @@ class _Emission:
         """The entry of an input, with the extent of the tensor's dimension where it reads only the first part of it."""
         if entry.plain is None or not isinstance(extent, int):
             return entry  # only a dimension of known extent is cut
-        known = self.space.extents[self.space.order[entry.plain]]
+        known = self.space.extents[self.order[entry.plain]]
         return Entry(entry.terms, 0, extent) if isinstance(known, int) and extent > known else entry

@@ -24,7 +24,7 @@ from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 from onnxfuse.rewrites.parts import divided, in_parts, needed_outside, trimmed, upstream
 from onnxfuse.rewrites.regions import Region, grow_regions
 from onnxfuse.rewrites.savings import accuracy_notes, bytes_saved, described
-from onnxfuse.rewrites.scatter import scattered
+from onnxfuse.rewrites.scatter import broken_up, scattered
 from onnxfuse.rewrites.shapes import TensorType
 
 __all__ = ["Choice", "FusedNode", "fuse_graph"]
@@ -120,10 +120,10 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
     lowered = dict(fragments)
     taken = inline(view, fragments)
     while scattering := _fuse_regions(view, fragments, choice, found.fused, refused):
-        # The regions grow anew without the transpositions that scatter them.
-        for i in scattering:
+        # The regions grow anew without what scatters them.
+        for i, reason in scattering.items():
             del lowered[i]
-            refuse(i, "a fused kernel would read or write scattered elements through it")
+            refuse(i, reason)
         fragments = dict(lowered)
         taken = inline(view, fragments)
     for i in taken - _attach_gone(view, found.fused, taken):
@@ -168,11 +168,11 @@ def _fuse_regions(
     choice: Choice,
     fused: list[FusedNode],
     refused: dict[int, str],
-) -> set[int]:
-    """Grows regions and fills `fused` and, by node, `refused`; returns the transpositions that must not take part."""
+) -> dict[int, str]:
+    """Grows regions and fills `fused` and, by node, `refused`; returns the nodes that must not take part, and why."""
     fused.clear()
     refused.clear()
-    scattering: set[int] = set()
+    scattering: dict[int, str] = {}
     regions, unfit = grow_regions(view, fragments)
     refused.update(unfit)
     pending = regions[::-1]
@@ -196,14 +196,12 @@ def _refuse(
     fragments: dict[int, Fragment],
     region: Region,
     refusal: RefusalError,
-    scattering: set[int],
+    scattering: dict[int, str],
     refused: dict[int, str],
 ) -> list[Region]:
     """Records why a region cannot be a fused node, or gives the parts to try."""
     if isinstance(refusal, _ScatterError):
-        moving = {i for i in _moving(fragments, region.nodes) if view.protos[i].op_type == "Transpose"}
-        # Rather those that change which dimension is contiguous.
-        scattering |= {i for i in moving if _moves_last(view, i)} or moving
+        scattering.update(dict.fromkeys(sorted(refusal.nodes), refusal.reason))
     elif isinstance(refusal, _ProgramRefusalError):
         region.refused.append((region.nodes[0], refusal.reason))
         return in_parts(view, fragments, region, set(region.nodes[: len(region.nodes) // 2]))
@@ -243,10 +241,15 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         if len(nodes) < 2:
             raise
         raise _ProgramRefusalError(refusal.reason) from None
-    moving = _moving(fragments, region.nodes)
-    if any(view.protos[i].op_type == "Transpose" for i in moving) and scattered(emitted.program.kernels[0]):
-        raise _ScatterError("a fused kernel would read or write scattered elements")
     kernel = emitted.program.kernels[0]
+    turning = {i for i in _moving(fragments, region.nodes) if view.protos[i].op_type == "Transpose"}
+    if turning and scattered(kernel):
+        # Rather those that change which dimension is contiguous.
+        last = {i for i in turning if _moves_last(view, i)}
+        raise _ScatterError("a fused kernel would read or write scattered elements through it", last or turning)
+    if choice.target == "cuda" and layout.space.gathers and broken_up(kernel):
+        reducing = {i for i in region.nodes if any(s.reduces or s.scans for s in fragments[i].steps)}
+        raise _ScatterError("a fused kernel would read scattered elements, for its axes are not adjacent", reducing)
     rewrite = classify(kernel)
     if rewrite == "scan" and choice.min_nodes > 1 and weight < cost.least_for_scan(kernel, choice.target):
         raise RefusalError("ONNX Runtime scans along another axis than the last in less time on the CPU")
@@ -285,7 +288,11 @@ def _inlined(fragments: dict[int, Fragment], nodes: Iterable[int]) -> frozenset[
 
 
 class _ScatterError(RefusalError):
-    """A region whose tensors are contiguous along different dimensions."""
+    """A region that reads or writes scattered elements because of some nodes."""
+
+    def __init__(self, reason: str, nodes: set[int]) -> None:
+        super().__init__(reason)
+        self.nodes = nodes
 
 
 class _ProgramRefusalError(RefusalError):

@@ -1,6 +1,6 @@
 """Lays the values of a region out in one iteration space.
 
-The space is an ordered list of dimensions, of which one contiguous block may be reduced. Each dimension of each value
+The space is an ordered list of dimensions, of which some may be reduced. Each dimension of each value
 is a row-major product of dimensions of the space: of one (as an ONNX operator aligns them: trailing dimensions
 together), of several after a reshape, of none where its extent is 1. Adding a fragment either succeeds as a whole or
 raises RefusalError and changes nothing.
@@ -11,8 +11,8 @@ Rules
    with the same extent, else a new one.
 2. A new dimension repeats what was laid out before it, for each of its indices: only cheap work, and no reduction, may
    be repeated.
-3. A reduction's axes must be a contiguous block of the space, the same block for all reductions of the region; so must
-   the axis of a scan, in the order in which it runs over them. No reduction and no scan takes what depends on a scan.
+3. All reductions of the region have the same axes, next to each other or not (Space.walk), and so have its scans, which
+   run over them in the order of the space. No reduction and no scan takes what depends on a scan.
 4. A reshape that splits a dimension splits it for the whole region.
 5. A slice is read through where its source lies outside of the region.
 """
@@ -268,10 +268,7 @@ class _Pending:
         elif space.reduced and block_set != space.reduced:
             raise RefusalError("it reduces other axes than the rest of the region")
         else:
-            positions = sorted(space.order.index(d) for d in block_set)
-            if positions != list(range(positions[0], positions[0] + len(positions))):
-                raise RefusalError("the axes that it reduces are not next to each other")
-            if ordered and [space.order.index(d) for d in dims] != positions:
+            if ordered and dims != [d for d in space.order if d in block_set]:
                 raise RefusalError("the order of its axis is not that of the region")
             if not block_set & set(self.dependence(step, 0)):
                 raise RefusalError("what it reduces is the same along its axes")

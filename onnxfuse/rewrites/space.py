@@ -57,6 +57,22 @@ class Space:
             self.symbols, list(self.order), dict(self.extents), dict(self.distance), dict(self.splits), self.reduced
         )
 
+    def walk(self) -> list[int]:
+        """The dimensions as a kernel walks them, with the reduced ones next to each other.
+
+        Of those between reduced ones it makes outer ones: neighbours in memory stay the innermost.
+        """
+        if not self.reduced:
+            return list(self.order)
+        last = max(k for k, d in enumerate(self.order) if d in self.reduced) + 1
+        outer = [d for d in self.order[:last] if d not in self.reduced]
+        return [*outer, *(d for d in self.order if d in self.reduced), *self.order[last:]]
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the reduced dimensions have others between them."""
+        return self.walk() != self.order
+
     def current(self, dims: tuple[int, ...]) -> tuple[int, ...]:
         """Dimensions as they are now, those that were split in their parts."""
         if not any(d in self.splits for d in dims):
