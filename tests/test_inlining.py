@@ -64,8 +64,9 @@ def test_a_part_that_something_else_takes_whole() -> None:
         "{ m = MatMul (x, w) a = Add (m, b) p = Slice (a, i0, i3, axis) r = Slice (a, i3, i6, axis) "
         "y = Tanh (p) z = MatMul (r, u) }"
     )
-    ops, model, _ = optimized(graph, opset=18, target="cuda")
-    assert ops == ["FusedElementwise", "FusedElementwise"]
+    _, model, report = optimized(graph, opset=18, target="cuda")
+    assert [f.op_type for f in report.fusions] == ["FusedElementwise", "FusedElementwise"]
+    assert [len(group.members) for group in report.groups] == [2]  # they share a launch
     assert [n.op_type for n in model.graph.node if n.domain != "onnxfuse"] == ["MatMul", "MatMul"]
 
 
