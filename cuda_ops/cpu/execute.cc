@@ -4,6 +4,7 @@
 #include "task.h"
 
 namespace onnxfuse::cpu {
+
 void run_kernel(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs,
                 RunContext& context) {
   if (plan.items == 0) return;
