@@ -23,7 +23,8 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("cmake") is None:
         pytest.skip("needs cmake to build onnxfuse-nvcompile")
     # One of several test processes builds it, in the folder that they share.
-    build = tmp_path_factory.getbasetemp().parent / "nvcompile"
+    own = tmp_path_factory.getbasetemp()
+    build = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "nvcompile"
     build.mkdir(exist_ok=True)
     import fcntl
 
