@@ -64,7 +64,7 @@ def invoke(*arguments):
 def command(*arguments, **environment):
     """The command as a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "onnxfuse", *map(str, arguments)],
+        [sys.executable, "-P", "-m", "onnxfuse", *map(str, arguments)],
         capture_output=True,
         text=True,
         env={k: v for k, v in os.environ.items() if k != "FORCE_COLOR"} | environment,

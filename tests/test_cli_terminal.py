@@ -20,7 +20,7 @@ def on_terminal(*arguments, **environment):
     leader, follower = pty.openpty()
     kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "CI")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "onnxfuse", *arguments],
+        [sys.executable, "-P", "-m", "onnxfuse", *arguments],
         stdin=follower, stdout=follower, stderr=follower,
         env=kept | {"TERM": "xterm-256color", "COLUMNS": "160"} | environment,
     )  # fmt: skip
@@ -41,7 +41,7 @@ def on_terminal(*arguments, **environment):
 
 def piped(*arguments, **environment):
     return subprocess.run(
-        [sys.executable, "-m", "onnxfuse", *arguments],
+        [sys.executable, "-P", "-m", "onnxfuse", *arguments],
         capture_output=True, text=True, timeout=120, check=False,
         env={k: v for k, v in os.environ.items() if k != "FORCE_COLOR"} | environment,
     )  # fmt: skip

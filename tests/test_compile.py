@@ -103,7 +103,7 @@ def requests(model: onnx.ModelProto, batch: int, tokens: int, alignment: int = 1
 
 
 def compile_(cuda: FakeCuda, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "onnxfuse", "compile", *map(str, arguments)]
+    command = [sys.executable, "-P", "-m", "onnxfuse", "compile", *map(str, arguments)]
     path = os.pathsep.join(p for p in sys.path if p)
     done = subprocess.run(
         command,

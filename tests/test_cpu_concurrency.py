@@ -95,7 +95,7 @@ def resident() -> int:
 def in_process(code: str, *arguments: str) -> str:
     folder = str(Path(__file__).parent)
     path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-c", code, *arguments]
+    command = [sys.executable, "-P", "-c", code, *arguments]
     env = dict(os.environ, PYTHONPATH=path)
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

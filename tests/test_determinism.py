@@ -40,7 +40,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def written(files: list[Path], seed: str) -> str:
     variables = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *map(str, files)], env=variables, capture_output=True, text=True, check=False
+        [sys.executable, "-P", "-c", SCRIPT, *map(str, files)],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

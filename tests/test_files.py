@@ -316,7 +316,7 @@ def test_copying_needs_no_memory_for_the_weights(tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_AS, (used + (48 << 20),) * 2)\n"
         "loaded = load_model(sys.argv[1]); save_model(loaded.proto, sys.argv[2], loaded.base_dir)"
     )
-    arguments = [sys.executable, "-c", script, str(tmp_path / "model.onnx"), str(tmp_path / "out" / "model.onnx")]
+    arguments = [sys.executable, "-P", "-c", script, str(tmp_path / "model.onnx"), str(tmp_path / "out" / "model.onnx")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(arguments, capture_output=True, text=True, env=environment, check=False)
     assert result.returncode == 0, result.stderr

@@ -178,7 +178,7 @@ def test_output_does_not_depend_on_hashing(root: Path) -> None:
     folders = [str(root / "tests"), str(Path(onnxfuse.__file__).parent.parent)]
     outputs = [
         subprocess.run(
-            [sys.executable, "-c", script, *folders],
+            [sys.executable, "-P", "-c", script, *folders],
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
