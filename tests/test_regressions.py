@@ -132,3 +132,14 @@ def test_symbols_that_look_like_fresh_ones() -> None:
     model.graph.input[0].type.tensor_type.shape.dim[0].Clear()
     model.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "?0"
     check(model, {"x": np.ones((1, 3), np.float32), "w": np.ones((4, 3), np.float32)})
+
+
+def test_empty_dimensions_that_a_reduction_lays_out_as_one() -> None:
+    # The coefficients of what comes before an empty dimension would be 0.
+    graph = (
+        "g (float[0, 1, 0, 0] x, float v) => (float[1, 1] y) <int64[2] last = {2, 3}, int64[2] first = {0, 1}> "
+        "{ a = Neg (v) b = ReduceSum <keepdims = 0> (x) c = ReduceSum <keepdims = 0> (x, last) d = Sub (a, b) "
+        "e = ReduceSum <keepdims = 1> (c, first) y = Mul (d, e) }"
+    )
+    for target in ("cpu", "cuda"):
+        fused(graph, opset=20, target=target, min_nodes=1)

@@ -102,6 +102,8 @@ class _Emission:
             if d != dims[0]:
                 if not isinstance(extent, int):
                     raise RefusalError("it reshapes along a dimension whose extent is not static")
+                if extent == 0:  # no coefficient says what comes next
+                    raise RefusalError("it reshapes along an empty dimension")
                 stride *= extent
         return Entry(tuple(sorted(terms)), place.start)
 
