@@ -13,6 +13,7 @@ does not pay, measured against the fusion that was made. FILE of --model may be 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -122,11 +123,10 @@ def _profiled(
     models: Sequence[onnx.ModelProto | Path], search: dict[str, str], options: dict[str, Any]
 ) -> tuple[list[int | None], str]:
     """The launches of models that cannot be captured, as torch.profiler sees them; and how they were counted."""
-    try:
-        import torch  # noqa: F401
-        from networks import RUNS, profile_of
-    except ImportError:
+    if importlib.util.find_spec("torch") is None:
         return [None] * len(models), "there is no PyTorch here whose profiler would count them"
+    from networks import RUNS, profile_of
+
     counts: list[int | None] = []
     proto = models[0] if isinstance(models[0], onnx.ModelProto) else onnx.load(models[0])
     feeds = make_inputs(proto, options.get("dims"), options.get("inputs"))

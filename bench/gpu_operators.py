@@ -26,6 +26,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import torch
+from gpu_timing import time_on
 from sections import table, write_section
 
 import onnxfuse
@@ -37,7 +38,6 @@ TYPES = {"fp32": torch.float32, "fp16": torch.float16}
 ELEMENTS = {torch.float32: np.float32, torch.float16: np.float16}
 WORST = {"fp32": 1e-6, "fp16": 1e-3}  # error of ours
 PEERS = ("onnxruntime", "eager", "compile", "onnxfuse")
-QUEUED_SECONDS = 0.02  # of calls between two events
 
 
 @dataclass(frozen=True)
@@ -113,25 +113,6 @@ def lines() -> Iterator[Line]:
             (shape,),
             scan=shape[0] == 1,
         )
-
-
-def time_on(stream: torch.cuda.Stream, f: Callable[[], Any], repeats: int = 15) -> float:
-    """Median seconds of f() on the stream, by events around several calls queued back to back."""
-
-    def events(calls: int) -> float:
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record(stream)
-        for _ in range(calls):
-            f()
-        end.record(stream)
-        end.synchronize()
-        return float(begin.elapsed_time(end)) * 1e-3 / calls
-
-    with torch.cuda.stream(stream):
-        for _ in range(4):
-            f()
-        calls = max(1, min(40, int(QUEUED_SECONDS / max(events(1), 1e-6))))
-        return float(np.median([events(calls) for _ in range(repeats)]))
 
 
 def exported(function: Function, inputs: Sequence[Tensor]) -> onnx.ModelProto:

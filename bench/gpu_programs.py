@@ -20,10 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "gpu")]
 
 import cuda_corpus as corpus  # noqa: E402
-import numpy as np  # noqa: E402
 import onnxruntime as ort  # noqa: E402
 import torch  # noqa: E402
 from gpu_runner import new_session  # noqa: E402
+from gpu_timing import time_on  # noqa: E402
 
 from onnxfuse.custom_ops.parser import parse  # noqa: E402
 from onnxfuse.custom_ops.types import to_onnx  # noqa: E402
@@ -84,25 +84,6 @@ def workloads(t: str) -> Iterator[tuple[str, str, list[Shape], list[Shape]]]:
     column = corpus.reduction("reduce_sum", t, "d0 | d1 | d2", "d0, d1, d2", "d0, d2")
     yield "column sum 16384 x 4096", column, [(1, 16384, 4096)], [(1, 4096)]
     yield "softmax one row of 4 Mi", corpus.softmax(t), [(1, 1 << 22)], [(1, 1 << 22)]
-
-
-def time_on(stream: torch.cuda.Stream, f: Callable[[], Any], repeats: int = 15, queue: float = 0.015) -> float:
-    """Median seconds of f() on the stream, by events around several calls queued back to back."""
-
-    def events(calls: int) -> float:
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record(stream)
-        for _ in range(calls):
-            f()
-        end.record(stream)
-        end.synchronize()
-        return float(begin.elapsed_time(end)) * 1e-3 / calls
-
-    with torch.cuda.stream(stream):
-        for _ in range(4):
-            f()
-        calls = max(1, min(20, int(queue / events(1))))
-        return float(np.median([events(calls) for _ in range(repeats)]))
 
 
 def bound_run(
