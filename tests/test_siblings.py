@@ -70,6 +70,15 @@ def test_what_is_not_joined(nodes: str, values: str) -> None:
     assert len(kinds) == 2, report.fusions
 
 
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_what_rearranges_its_result_is_not_joined(target: str) -> None:
+    """The other's results would be stored in the order that suits the transposition."""
+    nodes = "a = Tanh (x) t = Transpose <perm = [1, 0]> (a) y = Neg (t) b = Exp (x) z = Abs (b)"
+    text = graph("float[32, 64] y, float[64, 32] z", nodes, "float[64, 32] x")
+    kinds = fused(text, target=target, skip=["horizontal"])
+    assert kinds == ["FusedElementwise", "FusedElementwise"]
+
+
 def test_siblings_that_cannot_be_one_node_are_two() -> None:
     """A rewrite that is switched off takes only its own part away."""
     nodes = "s = Softmax <axis = 1> (x) y = Neg (s) a = Tanh (x) z = Mul (a, x)"
