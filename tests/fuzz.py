@@ -103,6 +103,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="of the first graph; the next has the next")
     parser.add_argument("--target", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument(
+        "--provider", default="cpu", choices=("cpu", "cuda"), help="that runs the optimized model with the library"
+    )
     parser.add_argument("--save", type=Path)
     parser.add_argument("--reduce", action="store_true")
     args = parser.parse_args()
@@ -112,7 +115,7 @@ def main() -> None:
             print(f"before seed {seed}: {dict(counts)}", file=sys.stderr, flush=True)
         model, feeds = random_model(seed)
         counts["graphs"] += 1
-        options = {"target": args.target, "min_nodes": 1 + seed % 2}
+        options = {"target": args.target, "min_nodes": 1 + seed % 2, "provider": args.provider}
         try:
             wrong, fused = failure(model, feeds, **options)
         except NotRunError:
