@@ -127,6 +127,23 @@ def mean_variance(type_: str, length: str = "") -> str:
     )
 
 
+def scaled_deviation(type_: str) -> str:
+    """A quotient, divided by the same value over a vector, that later passes read again; two outputs."""
+    value = value_type(type_)
+    return program(
+        "d0 | d1 |",
+        f"%0 = input 0 {type_} [d0, d1]",
+        f"%1 = const {value} 3.0",
+        f"%2 = div {value} %0 %1",
+        f"%3 = reduce_mean {value} %2",
+        f"%4 = sub {value} %2 %3",
+        f"%5 = reduce_max {value} %4",
+        f"%6 = div {value} %4 %5",
+        f"output 0 {type_} [d0, d1] %6",
+        f"output 1 {type_} [d0, d1] %2",
+    )
+
+
 def skip_rms_norm(type_: str) -> str:
     return program(
         "d0 | d1 |",
@@ -306,6 +323,7 @@ def schedules() -> Iterator[Case]:
             text = softmax(type_, "", CHANNELS_FIRST["space"], CHANNELS_FIRST["dims"])
             yield Case(f"softmax_column-{type_}-{n}-{inner}", text, ((64, n, inner),))
         yield Case(f"mean_variance-{type_}", mean_variance(type_), ((8192, 8192),))
+        yield Case(f"scaled_deviation-{type_}", scaled_deviation(type_), ((4096, 1024),))
         yield Case(f"skip_rms_norm-{type_}", skip_rms_norm(type_), ((8192, 4096), (8192, 4096), (4096,)))
         yield Case(f"masked_softmax-{type_}", masked_softmax(type_), ((16, 16, 512, 512), (16, 1, 1, 512)))
         for c in (4096, 4095):

@@ -10,10 +10,15 @@ from __future__ import annotations
 import argparse
 import collections
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+
+import onnxfuse
+from onnxfuse.kernels import compile_kernels
 
 sys.path.insert(0, str(Path(__file__).parent))
 from graph_check import Feeds, NotRunError, WrongError, check, fused_nodes, run
@@ -30,6 +35,21 @@ def failure(model: onnx.ModelProto, feeds: Feeds, **options: object) -> tuple[st
         raise
     except Exception as error:
         return f"{type(error).__name__}: {error}", []
+
+
+def compile_failure(model: onnx.ModelProto, feeds: Feeds, **options: Any) -> str:
+    """Why NVRTC does not take a kernel of the optimized model, or ""."""
+    static = onnx.ModelProto()
+    static.CopyFrom(model)
+    for value in static.graph.input:
+        for dim, extent in zip(value.type.tensor_type.shape.dim, feeds[value.name].shape, strict=True):
+            dim.dim_value = extent
+    optimized = onnxfuse.optimize(static, **options).model
+    if not any(node.domain == "onnxfuse" for node in optimized.graph.node):
+        return ""
+    with tempfile.TemporaryDirectory() as folder:
+        incomplete = compile_kernels(optimized, folder, ["sm_90"]).incomplete
+    return "; ".join(f"{name}: {reason}" for name, reason in incomplete if "NVRTC" in reason)
 
 
 def reduced(model: onnx.ModelProto, feeds: Feeds, **options: object) -> onnx.ModelProto:
@@ -106,6 +126,7 @@ def main() -> None:
     parser.add_argument(
         "--provider", default="cpu", choices=("cpu", "cuda"), help="that runs the optimized model with the library"
     )
+    parser.add_argument("--compile", action="store_true", help="the CUDA kernels too, for sm_90; needs NVRTC, no GPU")
     parser.add_argument("--save", type=Path)
     parser.add_argument("--reduce", action="store_true")
     args = parser.parse_args()
@@ -118,6 +139,8 @@ def main() -> None:
         options = {"target": args.target, "min_nodes": 1 + seed % 2, "provider": args.provider}
         try:
             wrong, fused = failure(model, feeds, **options)
+            if args.compile and fused:
+                wrong = wrong or compile_failure(model, feeds, target=args.target, min_nodes=options["min_nodes"])
         except NotRunError:
             counts["not run by ONNX Runtime"] += 1
             continue

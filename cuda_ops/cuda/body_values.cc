@@ -206,7 +206,7 @@ void BodyWriter::write_point_statements(int pass) {
       } else {
         out_.line(declaration + " = " + expression(i, Scope::point) + ";");
       }
-      if (!looped && stages_.kept[i]) out_.line("k" + n + "[k][w] = v" + n + ";");
+      if (!looped && stages_.kept[i]) out_.line("k" + n + "[k][w] = v" + n + (vectors_ ? "[w];" : ";"));
     }
   }
   if (pass < stages_.passes) return;

@@ -27,6 +27,8 @@ def rows(type_: str) -> list[Check]:
     for shape in ((37, 768), (5, 1023), (5, 4096), (5, 16384), (3, 40001), (2, 131072), (1, 1 << 19)):
         checks += [norm_check(type_, shape), softmax_check(type_, shape)]
     checks.append(norm_check(type_, (70, 70001)))
+    quotient = corpus.scaled_deviation(type_)
+    checks += [Check(quotient, [random(shape, type_)], floor=FLOOR[type_]) for shape in ((37, 768), (5, 16384))]
     return checks
 
 
