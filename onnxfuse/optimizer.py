@@ -23,9 +23,9 @@ from onnxfuse.opsets import declare_runnable
 from onnxfuse.outline import same_order, source_nodes
 from onnxfuse.passes import Pass
 from onnxfuse.report import Fusion, Refusal, Report
+from onnxfuse.rewrites.biases import put_back_biases, take_out_biases
 from onnxfuse.rewrites.functions import inline_fusible
 from onnxfuse.rewrites.fuse import Choice
-from onnxfuse.rewrites.gemm_bias import put_back_biases, take_out_biases
 from onnxfuse.rewrites.hoisting import hoist_transposes
 from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 from onnxfuse.rewrites.matmul_transposes import expose_swaps

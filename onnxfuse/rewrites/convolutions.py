@@ -1,11 +1,14 @@
 """What ONNX Runtime computes inside a Conv, so that a fused node after it would only cost.
 
-1. BatchNormalization, and a Mul or Add of one constant a channel, go into the weights.
-2. An activation after that goes into the kernel (on the GPU Relu alone).
+1. BatchNormalization, and a Mul or Add of one constant a channel, go into the weights and the bias.
+2. An activation after that goes into the kernel; on the GPU Relu alone, of float32.
 3. On the CPU the Conv also adds another feature map (a residual) before its activation: in ONNX Runtime's own layout of
    channels in blocks (NCHWc), which a fused node in between would have to leave and enter again.
 
-Each holds for a value that has no other user. Two more on the CPU, for maps of two spatial dimensions:
+Each holds for a value that has no other user. On the GPU a bias costs a kernel of its own where no Relu ends it, so 1 is
+left alone there only where no region follows that could take it.
+
+Two more on the CPU, for maps of two spatial dimensions:
 
 4. BatchNormalization becomes a Conv of its own in that layout, and takes in what follows as a Conv does.
 5. Activations and sums or products of equal shapes next to a Conv stay in that layout.
@@ -13,26 +16,58 @@ Each holds for a value that has no other user. Two more on the CPU, for maps of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from onnxfuse.rewrites.graph import GraphView
+from onnxfuse.rewrites.lowering import LOWERINGS
 
-__all__ = ["inside_convolutions", "stays_blocked"]
+__all__ = ["CONVOLUTIONS", "inside_convolutions", "stays_blocked", "takes_in_relu"]
 
-_ACTIVATIONS = {
-    "cpu": frozenset(("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")),
-    "cuda": frozenset(("Relu",)),
-}
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+
+_ACTIVATIONS = frozenset(("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid"))  # on the CPU
+_FOLDED = "ONNX Runtime folds it into the Conv before it"
+_ACTIVATED = "ONNX Runtime computes this activation inside the Conv before it"
+
+
+def takes_in_relu(types: Collection[str]) -> bool:
+    """Whether ONNX Runtime computes a Relu inside a Conv on tensors of these types, on the GPU."""
+    return set(types) == {"f32"}
 
 
 def inside_convolutions(view: GraphView, target: str) -> dict[int, str]:
     """The nodes that go into a Conv, with the reason."""
+    return _inside_on_cpu(view) if target == "cpu" else _inside_on_gpu(view)
+
+
+def _inside_on_gpu(view: GraphView) -> dict[int, str]:
+    reasons: dict[int, str] = {}
+    folded: dict[str, list[int]] = {}  # results of Conv: what went into it so far
+    for i, proto in enumerate(view.protos):
+        if proto.op_type == "Conv":
+            folded[proto.output[0]] = []
+            continue
+        given = [n for n in proto.input if n in folded and view.only_user(n)]
+        if not given:
+            continue
+        chain = folded[given[0]]
+        if _folds(view, i, given[0]):
+            chain = folded[proto.output[0]] = [*chain, i]
+            users = [view.protos[c] for c in view.consumers.get(proto.output[0], ())]
+            if not any((u.domain, u.op_type) in LOWERINGS for u in users):
+                reasons |= dict.fromkeys(chain, _FOLDED)
+        elif proto.op_type == "Relu" and takes_in_relu({view.type_of(proto.input[0]).type}):
+            reasons |= dict.fromkeys(chain, _FOLDED) | {i: _ACTIVATED}
+    return reasons
+
+
+def _inside_on_cpu(view: GraphView) -> dict[int, str]:
     reasons: dict[int, str] = {}
     # Results of Conv, with what went into it so far; and sums, which only an activation may follow.
     foldable: set[str] = set()
     sums: set[str] = set()
     for i, proto in enumerate(view.protos):
-        blocked = target == "cpu" and proto.op_type == "BatchNormalization" and _is_map(view, proto.input[0])
+        blocked = proto.op_type == "BatchNormalization" and _is_map(view, proto.input[0])
         if proto.op_type == "Conv" or blocked:
             foldable.add(proto.output[0])
             if blocked:
@@ -40,20 +75,26 @@ def inside_convolutions(view: GraphView, target: str) -> dict[int, str]:
             continue
         given = [n for n in proto.input if n in foldable and view.only_user(n)]
         if not given:
-            if proto.op_type in _ACTIVATIONS[target] and proto.input[0] in sums and view.only_user(proto.input[0]):
-                reasons[i] = "ONNX Runtime computes this activation inside the Conv before it"
+            if proto.op_type in _ACTIVATIONS and proto.input[0] in sums and view.only_user(proto.input[0]):
+                reasons[i] = _ACTIVATED
             continue
-        if proto.op_type in _ACTIVATIONS[target]:
-            reasons[i] = "ONNX Runtime computes this activation inside the Conv before it"
-        elif proto.op_type == "BatchNormalization" or (
-            proto.op_type in ("Mul", "Add") and any(_per_channel(view, n, given[0]) for n in proto.input)
-        ):
-            reasons[i] = "ONNX Runtime folds it into the Conv before it"
+        if proto.op_type in _ACTIVATIONS:
+            reasons[i] = _ACTIVATED
+        elif _folds(view, i, given[0]):
+            reasons[i] = _FOLDED
             foldable.add(proto.output[0])
-        elif target == "cpu" and proto.op_type in ("Add", "Sum") and _same_shape(view, proto.input):
+        elif proto.op_type in ("Add", "Sum") and _same_shape(view, proto.input):
             reasons[i] = "ONNX Runtime adds it inside the Conv before it, in its own layout"
             sums.add(proto.output[0])
     return reasons
+
+
+def _folds(view: GraphView, i: int, value: str) -> bool:
+    """Whether a node scales or shifts the channels of a Conv's result by constants."""
+    proto = view.protos[i]
+    if proto.op_type == "BatchNormalization":
+        return True
+    return proto.op_type in ("Mul", "Add") and any(_per_channel(view, n, value) for n in proto.input)
 
 
 def stays_blocked(view: GraphView, nodes: Iterable[int]) -> bool:
@@ -62,7 +103,7 @@ def stays_blocked(view: GraphView, nodes: Iterable[int]) -> bool:
     for i in members:
         proto = view.protos[i]
         binary = proto.op_type in ("Add", "Sum", "Mul") and _same_shape(view, proto.input)
-        if not _is_map(view, proto.output[0]) or not (binary or proto.op_type in _ACTIVATIONS["cpu"]):
+        if not _is_map(view, proto.output[0]) or not (binary or proto.op_type in _ACTIVATIONS):
             return False
     makers = {p for i in members for p in view.producers_of(i)} - members
     return any(view.protos[p].op_type == "Conv" for p in makers)
