@@ -23,7 +23,7 @@ from onnxfuse.opsets import declare_runnable
 from onnxfuse.outline import same_order, source_nodes
 from onnxfuse.passes import Pass
 from onnxfuse.report import Fusion, Refusal, Report
-from onnxfuse.rewrites.biases import put_back_biases, take_out_biases
+from onnxfuse.rewrites.biases import settle_biases, take_out_biases
 from onnxfuse.rewrites.functions import inline_fusible
 from onnxfuse.rewrites.fuse import Choice
 from onnxfuse.rewrites.hoisting import hoist_transposes
@@ -144,12 +144,13 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
     proto = inline_fusible(proto, choice.min_nodes)
     report = Report(target, model=name)
     proto = original = ModelEditor(proto).to_model()
-    additions: set[str] = set()
+    additions: dict[str, str] = {}
     for _ in range(_PASSES):
         editor = ModelEditor(proto)
         if target == "cuda":
             more = take_out_biases(editor, opset)
             additions |= more
+            choice.biases.update(name for name, reshape in more.items() if reshape)
             if hoist_transposes(editor) | expose_swaps(editor) or more:
                 editor = ModelEditor(editor.to_model())
         sorted_model = editor.to_model()
@@ -164,7 +165,7 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
         Pass(editor, analyzed, choice, report, opset, fallback).run()
         report.refusals = _first_reasons(before, report.refusals)
         if len(report.fusions) == made:
-            put_back_biases(editor, additions)
+            settle_biases(editor, additions)
             additions.clear()
             if target != "cuda" or "horizontal" not in choice.rewrites:
                 break
@@ -176,7 +177,7 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
             if len(report.groups) == made:
                 break
         proto = editor.to_model()
-    put_back_biases(editor, additions)
+    settle_biases(editor, additions)
     refresh_functions(editor, min(opset, RUNNABLE_OPSET), fallback)
     optimized = editor.to_model()
     if opset > RUNNABLE_OPSET and report.fusions:

@@ -1,16 +1,19 @@
-"""The bias of a Gemm goes into the region after it, on CUDA, where there is one."""
+"""The bias of a Gemm or a convolution goes into the region after it, on CUDA."""
 
 from __future__ import annotations
 
+import onnx
 import pytest
-from graphs import optimized
+from graphs import optimized, parse
+
+import onnxfuse
 
 HEAD = "g (float[4, 6] x, float[6, 5] w, float[5] b) => "
 
 
-def gemms(model) -> list[int]:
+def gemms(model: onnx.ModelProto, op: str = "Gemm") -> list[int]:
     """The number of inputs of each Gemm."""
-    return [len(n.input) for n in model.graph.node if n.op_type == "Gemm"]
+    return [len(n.input) for n in model.graph.node if n.op_type == op]
 
 
 @pytest.mark.parametrize("bias", ["float[5] b", "float[1, 5] b", "float[4, 1] b", "float[4, 5] b", "float b"])
@@ -101,3 +104,76 @@ def test_in_a_body() -> None:
     )
     ops, _, _ = optimized(graph, target="cuda", feeds=None)
     assert ops == ["FusedElementwise"]
+
+
+MAP = "g (float[2, 4, 5, 6] x, float[3, 4, 1, 1] w, float[3] b) => "
+
+
+@pytest.mark.parametrize("type_", ["float", "float16"])
+@pytest.mark.parametrize("activation", ["Relu", "Sigmoid", "HardSwish"])
+def test_an_activation_takes_the_bias_of_a_conv(activation: str, type_: str) -> None:
+    graph = f"{MAP}(float[2, 3, 5, 6] y) {{ c = Conv (x, w, b) y = {activation} (c) }}".replace("float[", f"{type_}[")
+    ops, model, report = optimized(graph, target="cuda", runs=type_ == "float")
+    assert ops == ["FusedElementwise"]
+    assert gemms(model, "Conv") == [2]
+    assert report.fusions[0].operators == ("Add", activation)
+
+
+@pytest.mark.parametrize(("spatial", "kernel", "result"), [("7", "3", "5"), ("7, 8, 9", "3, 3, 3", "5, 6, 7")])
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_of_any_rank(op: str, spatial: str, kernel: str, result: str) -> None:
+    pads = "" if op == "Conv" else f"<pads = [{', '.join(['2'] * 2 * len(kernel.split(',')))}]>"
+    graph = (
+        f"g (float[2, 4, {spatial}] x, float[4, 4, {kernel}] w) => (float[2, 4, {result}] y) "
+        f"<float[4] b = {{1, 2, 3, 4}}> {{ c = {op} {pads} (x, w, b) s = Sigmoid (c) y = Mul (c, s) }}"
+    )
+    ops, model, _ = optimized(graph, target="cuda")
+    assert ops == ["FusedElementwise"]
+    assert gemms(model, op) == [2]
+    assert "Reshape" not in [n.op_type for n in model.graph.node]
+
+
+def test_two_convolutions_that_share_one() -> None:
+    graph = f"{MAP}(float[2, 3, 5, 6] y) {{ c = Conv (x, w, b) d = Conv (x, w, b) y = Add (c, d) }}"
+    _, model, report = optimized(graph, target="cuda")
+    assert gemms(model, "Conv") == [2, 2]
+    assert report.fusions[0].operators == ("Add", "Add", "Add")
+
+
+@pytest.mark.parametrize("end", ["y = MaxPool <kernel_shape = [1, 1]> (c)", "y = Identity (c)"])
+def test_alone_it_is_a_fused_node(end: str) -> None:
+    ops, model, report = optimized(f"{MAP}(float[2, 3, 5, 6] y) {{ c = Conv (x, w, b) {end} }}", target="cuda")
+    assert ops == ["FusedElementwise"]
+    assert gemms(model, "Conv") == [2]
+    assert report.fusions[0].launches_saved == 0
+
+
+def test_a_convolution_gets_its_bias_back_where_nothing_may_take_it() -> None:
+    graph = f"{MAP}(float[2, 3, 5, 6] y) {{ c = Conv (x, w, b) y = Relu (c) }}"
+    ops, model, _ = optimized(graph, target="cuda", skip=["elementwise"])
+    assert ops == []
+    assert [list(n.input) for n in model.graph.node] == [["x", "w", "b"], ["c"]]
+
+
+def test_a_quantized_convolution_keeps_it() -> None:
+    graph = (
+        "g (uint8[2, 4, 5, 6] q, float[3, 4, 1, 1] w, float[3] b) => (float[2, 3, 5, 6] y) "
+        "<float s = {0.5}, uint8 z = {128}> { x = DequantizeLinear (q, s, z) c = Conv (x, w, b) y = Relu (c) }"
+    )
+    _, model, _ = optimized(graph, target="cuda")
+    assert gemms(model, "Conv") == [3]
+
+
+def test_a_convolution_of_unknown_rank_keeps_it() -> None:
+    graph = (
+        "g (float[N, M] x, int64[K] s, float[3] b) => (float[?, ?, ?] y) "
+        "{ r = Reshape (x, s) w = Reshape (x, s) c = Conv (r, w, b) y = Relu (c) }"
+    )
+    model = onnxfuse.optimize(parse(graph), target="cuda").model
+    assert gemms(model, "Conv") == [3]
+
+
+def test_a_convolution_on_the_cpu_keeps_it() -> None:
+    graph = f"{MAP}(float[2, 3, 5, 6] y) {{ c = Conv (x, w, b) e = Exp (c) y = Neg (e) }}"
+    _, model, _ = optimized(graph)
+    assert gemms(model, "Conv") == [3]

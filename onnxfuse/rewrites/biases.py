@@ -1,59 +1,76 @@
 """Takes the bias out of a Gemm or a convolution where a region can add it.
 
 ONNX Runtime's CUDA provider adds a bias in a kernel of its own: a Gemm's is written into the result for the product to
-read back, a convolution's is added to its result afterwards. In the region that follows, the addition costs nothing.
-The sum is then of a product that was rounded to the tensors' type, as it is where the model spells MatMul and Add.
+read back, a convolution's is added to its result afterwards by cuDNN. In the region that follows, the addition costs
+nothing. The sum is then of a product that was rounded to the tensors' type, as it is where the model spells MatMul and
+Add.
 
-One convolution keeps its bias: in float32, one with a Relu behind it is a single kernel in ONNX Runtime
-(convolutions.py).
+A convolution's bias is taken out even where no region follows: for six convolutions of 8x64x28x28 (H200, ONNX Runtime
+1.31) cuDNN's additions took 20 us, a fused node of the addition alone 11. With a Relu after each, in float32, it is
+three kernels and 48 us as the model stands, two and 28 us with both in a fused node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container
+from collections.abc import Container, Mapping
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxfuse.editing import ModelEditor
-from onnxfuse.rewrites.convolutions import CONVOLUTIONS, takes_in_relu
+from onnxfuse.rewrites.convolutions import CONVOLUTIONS
 from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.lowering import LOWERINGS
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
 
-__all__ = ["put_back_biases", "take_out_biases"]
+__all__ = ["settle_biases", "take_out_biases"]
 
-# The opset from which on a Gemm's bias is optional.
-_OPTIONAL_SINCE = 11
+# The opset from which on a Gemm's bias is optional, and from which on Add broadcasts.
+_SINCE = {"Gemm": 11, "Conv": 7, "ConvTranspose": 7}
 
 
-def take_out_biases(editor: ModelEditor, opset: int) -> set[str]:
-    """Rewrites all graphs of a model; returns the names of the additions made."""
-    names: set[str] = set()
+def take_out_biases(editor: ModelEditor, opset: int) -> dict[str, str]:
+    """Rewrites all graphs of a model; returns the names of the additions made.
+
+    With each, for a convolution, the name of the Reshape that lays the bias along its channels, "" for a Gemm.
+    """
     nodes = [n for scope in editor.scopes for n in scope.nodes if _has_plain_bias(n, opset)]
     if not nodes:
-        return names
+        return {}
     kept = editor.required()
     model = editor.to_model()
     shapes = symbolic_scope(infer(model).graph, {}, Symbols(), model.graph)
     behind: dict[int, list[gs.Node]] = {}  # by `id` of a node, those to stand right behind it
     for node in nodes:
-        if not _goes_into_region(node.outputs[0], kept):
-            continue
         if node.op == "Gemm":
+            if not _goes_into_region(node.outputs[0], kept):
+                continue
             last = _last_of_gemm(node, shapes)
             behind[id(last)] = [_add_behind(editor, last, node, node.inputs[2])]
-        elif (rank := _rank(node, shapes)) and not _stays_with_relu(node, shapes):
+        elif rank := _rank(node, shapes):
             reshape = _channels(editor, node, rank)
             behind[id(node)] = [reshape, _add_behind(editor, node, node, reshape.outputs[0])]
     for scope in editor.scopes:
         scope.nodes[:] = [n for node in scope.nodes for n in (node, *behind.get(id(node), ()))]
-    return {added[-1].name for added in behind.values()}
+    return {added[-1].name: added[0].name if len(added) > 1 else "" for added in behind.values()}
 
 
-def put_back_biases(editor: ModelEditor, names: Collection[str]) -> None:
-    """Undoes it for the additions that no region took."""
+def settle_biases(editor: ModelEditor, additions: Mapping[str, str]) -> None:
+    """Undoes it for the additions that no region took; for the others, lays constant biases along their channels."""
+    _put_back(editor, additions)
+    reshapes = set(additions.values()) - {""}
+    for scope in editor.scopes:
+        for node in [n for n in scope.nodes if n.name in reshapes and isinstance(n.inputs[0], gs.Constant)]:
+            bias, shape = node.inputs
+            (result,) = node.outputs
+            constant = gs.Constant(result.name, bias.values.reshape(shape.values))
+            for user in list(result.outputs):
+                user.inputs = [constant if t is result else t for t in user.inputs]
+            editor.remove_nodes([node])
+
+
+def _put_back(editor: ModelEditor, names: Container[str]) -> None:
     for scope in editor.scopes:
         for add in [n for n in scope.nodes if n.op == "Add" and n.name in names]:
             value, bias = add.inputs
@@ -70,22 +87,17 @@ def put_back_biases(editor: ModelEditor, names: Collection[str]) -> None:
 
 
 def _has_plain_bias(node: gs.Node, opset: int) -> bool:
-    if node.domain or not (node.op in CONVOLUTIONS or (node.op == "Gemm" and opset >= _OPTIONAL_SINCE)):
+    if node.domain or opset < _SINCE.get(node.op, opset + 1) or len(node.inputs) != 3:
         return False
-    given = len(node.inputs) == 3 and bool(node.inputs[2].name)
-    return given and len(node.outputs) == 1 and node.attrs.get("beta", 1.0) == 1.0
+    if any(maker.op == "DequantizeLinear" for t in node.inputs for maker in t.inputs):
+        return False  # a quantized product, bias and all, to some runtimes
+    return bool(node.inputs[2].name) and len(node.outputs) == 1 and node.attrs.get("beta", 1.0) == 1.0
 
 
 def _rank(node: gs.Node, shapes: Scope) -> int:
     """The rank of a convolution's result, 0 where it is not known."""
     known = next((shapes[t.name].shape for t in (*node.inputs[:2], *node.outputs) if t.name in shapes), None)
     return 0 if known is None else len(known)
-
-
-def _stays_with_relu(node: gs.Node, shapes: Scope) -> bool:
-    types = {shapes[t.name].type for t in (*node.inputs, *node.outputs) if t.name in shapes}
-    users = [u.op for u in node.outputs[0].outputs]
-    return users == ["Relu"] and takes_in_relu(types)
 
 
 def _channels(editor: ModelEditor, node: gs.Node, rank: int) -> gs.Node:

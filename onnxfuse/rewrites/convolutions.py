@@ -1,12 +1,12 @@
 """What ONNX Runtime computes inside a Conv, so that a fused node after it would only cost.
 
 1. BatchNormalization, and a Mul or Add of one constant a channel, go into the weights and the bias.
-2. An activation after that goes into the kernel; on the GPU Relu alone, of float32.
+2. On the CPU, an activation after that goes into the kernel.
 3. On the CPU the Conv also adds another feature map (a residual) before its activation: in ONNX Runtime's own layout of
    channels in blocks (NCHWc), which a fused node in between would have to leave and enter again.
 
-Each holds for a value that has no other user. On the GPU a bias costs a kernel of its own where no Relu ends it, so 1 is
-left alone there only where no region follows that could take it.
+Each holds for a value that has no other user. On the GPU a bias and an activation cost a kernel each (biases.py has the
+figures), so 1 is left alone there only where no region follows that could take it.
 
 Two more on the CPU, for maps of two spatial dimensions:
 
@@ -16,23 +16,18 @@ Two more on the CPU, for maps of two spatial dimensions:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.lowering import LOWERINGS
 
-__all__ = ["CONVOLUTIONS", "inside_convolutions", "stays_blocked", "takes_in_relu"]
+__all__ = ["CONVOLUTIONS", "inside_convolutions", "stays_blocked"]
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 _ACTIVATIONS = frozenset(("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid"))  # on the CPU
 _FOLDED = "ONNX Runtime folds it into the Conv before it"
 _ACTIVATED = "ONNX Runtime computes this activation inside the Conv before it"
-
-
-def takes_in_relu(types: Collection[str]) -> bool:
-    """Whether ONNX Runtime computes a Relu inside a Conv on tensors of these types, on the GPU."""
-    return set(types) == {"f32"}
 
 
 def inside_convolutions(view: GraphView, target: str) -> dict[int, str]:
@@ -47,17 +42,13 @@ def _inside_on_gpu(view: GraphView) -> dict[int, str]:
         if proto.op_type == "Conv":
             folded[proto.output[0]] = []
             continue
-        given = [n for n in proto.input if n in folded and view.only_user(n)]
-        if not given:
+        given = next((n for n in proto.input if n in folded and view.only_user(n)), None)
+        if given is None or not _folds(view, i, given):
             continue
-        chain = folded[given[0]]
-        if _folds(view, i, given[0]):
-            chain = folded[proto.output[0]] = [*chain, i]
-            users = [view.protos[c] for c in view.consumers.get(proto.output[0], ())]
-            if not any((u.domain, u.op_type) in LOWERINGS for u in users):
-                reasons |= dict.fromkeys(chain, _FOLDED)
-        elif proto.op_type == "Relu" and takes_in_relu({view.type_of(proto.input[0]).type}):
-            reasons |= dict.fromkeys(chain, _FOLDED) | {i: _ACTIVATED}
+        folded[proto.output[0]] = [*folded[given], i]
+        users = [view.protos[c] for c in view.consumers.get(proto.output[0], ())]
+        if not any((u.domain, u.op_type) in LOWERINGS for u in users):
+            reasons |= dict.fromkeys(folded[proto.output[0]], _FOLDED)
     return reasons
 
 

@@ -35,6 +35,7 @@ class Choice:
     """What the user asked for: the target, the least number of operators in a fused node, the rewrites allowed.
 
     `dropped` has regions not to fuse, by the first tensor that each writes, with the reason; those met are in `met`.
+    `biases` has the additions that came out of convolutions: one alone is worth a fused node.
     """
 
     target: str
@@ -42,6 +43,7 @@ class Choice:
     rewrites: frozenset[str]
     dropped: Mapping[str, str] = field(default_factory=dict)
     met: set[str] = field(default_factory=set)
+    biases: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -95,6 +97,7 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
         found.refusals.append(Refusal(node_label(view.protos[i]), view.protos[i].op_type, reason, view.name))
 
     left = left_to_runtime(view, choice.target, alone=choice.min_nodes == 1)
+    left = {i: reason for i, reason in left.items() if view.protos[i].name not in choice.biases}
     dead = view.dead()
     fragments: dict[int, Fragment] = {}
     for i, proto in enumerate(view.protos):
@@ -226,7 +229,7 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     computing = [i for i in work if view.protos[i].op_type not in COPIES]
     if not computing:
         raise RefusalError("it only rearranges elements, and no neighbour that computes can join it")
-    if weight < max(choice.min_nodes, 1):
+    if weight < max(choice.min_nodes, 1) and any(view.protos[i].name not in choice.biases for i in computing):
         joins = dict.fromkeys(reason for _, reason in region.refused)
         if choice.min_nodes > weight > 1:
             raise RefusalError(f"fewer than {choice.min_nodes} operators lie together")
