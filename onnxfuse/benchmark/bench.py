@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from onnxfuse.benchmark.launch_cost import LaunchCost, measure_launch_cost
 from onnxfuse.benchmark.result import BenchCase, BenchResult, Figures, GraphCheck
 from onnxfuse.benchmark.runner import NO_GRAPH, DeviceRunner, Runner, make_runner, plain_outputs
 from onnxfuse.errors import ModelError, OnnxfuseError
-from onnxfuse.files import load_model
+from onnxfuse.files import load_model, save_model
 from onnxfuse.measure import in_turn, paired_ratio, summarize
 from onnxfuse.optimizer import optimize
 from onnxfuse.runtime import PROVIDERS, make_session, provider_name, runtime
@@ -161,22 +162,34 @@ def _create(models: Sequence[_Candidate], how: _How) -> dict[str, tuple[float, f
     """Sessions for all models; for the two roles the milliseconds of the first creation and of a second one."""
     options = how.options | ({"enable_cuda_graph": "1"} if how.cuda_graph else {})
 
-    def timed(model: _Candidate) -> tuple[Any, float]:
+    def timed(model: _Candidate, file: ModelLike) -> tuple[Any, float]:
         start = time.perf_counter()
         session = make_session(
-            model.model, provider=how.provider, threads=how.threads, provider_options=options, config=_CONFIG
+            file, provider=how.provider, threads=how.threads, provider_options=options, config=_CONFIG
         )
         return session, (time.perf_counter() - start) * 1e3
 
-    for done, model in enumerate(models):
-        how.tell("creating sessions", done / (len(models) + 1))
-        try:
-            model.session, model.creation = timed(model)
-        except ModelError as error:
-            named = str(error) if model.label in str(error) else f"{model.label}: {error}"
-            raise ModelError(named) from error
-    again = {model.role: timed(model)[1] for model in models[:2]}
+    with tempfile.TemporaryDirectory() as folder:  # all from files: a model in memory would be copied first
+        files: dict[int, ModelLike] = {}
+        for done, model in enumerate(models):
+            how.tell("creating sessions", done / (len(models) + 1))
+            if id(model.model) not in files:
+                files[id(model.model)] = _file(model.model, Path(folder, f"{done}.onnx"))
+            file = files[id(model.model)]
+            try:
+                model.session, model.creation = timed(model, file)
+            except ModelError as error:
+                reason = str(error).replace(os.fspath(file), model.label) if file is not model.model else str(error)
+                raise ModelError(reason if model.label in reason else f"{model.label}: {reason}") from error
+        again = {model.role: timed(model, files[id(model.model)])[1] for model in models[:2]}
     return {model.role: (model.creation, again[model.role]) for model in models[:2]}
+
+
+def _file(model: ModelLike, path: Path) -> ModelLike:
+    if isinstance(model, onnx.ModelProto):
+        save_model(model, path)
+        return path
+    return model
 
 
 def _case(
