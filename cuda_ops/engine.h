@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "binding.h"
+#include "inference.h"
 #include "program.h"
 
 namespace onnxfuse {
@@ -59,9 +60,14 @@ struct CudaOptions {
 // True where the CUDA driver can be opened and has a device, and NVRTC can be found or kernels made ahead of time are
 // there; else why says what to install.
 bool cuda_available(const CudaOptions& options, std::string* why);
+// declared: what the session knows of the inputs' shapes before a run; may be empty. Kernels for likely shapes are
+// compiled in the background from now on.
 std::unique_ptr<Engine> make_cuda_engine(std::shared_ptr<const Program> program, const std::vector<Type>& actual_inputs,
-                                         const std::vector<Type>& actual_outputs, int device_id,
+                                         const std::vector<Type>& actual_outputs,
+                                         const std::vector<SymbolicShape>& declared, int device_id,
                                          const CudaOptions& options);
+// Returns when nothing is left to compile in the background.
+void wait_for_cuda_kernels();
 
 // Makes kernels ahead of time, without a GPU, as the text of a request says (cuda/ahead.h). Throws std::runtime_error.
 void make_kernels_ahead(const std::string& request_path, const CudaOptions& options);

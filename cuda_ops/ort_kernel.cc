@@ -131,7 +131,7 @@ struct NodeKernel::State {
     }
 #ifdef ONNXFUSE_CUDA
     if (provider == Provider::cuda) {
-      engine = make_cuda_engine(program, input_types, output_types, memory.device_id(), options);
+      engine = make_cuda_engine(program, input_types, output_types, shapes, memory.device_id(), options);
       return;
     }
 #endif

@@ -63,9 +63,10 @@ class FakeCuda:
         kept |= {k: str(v) for k, v in variables.items() if v is not None}
         return {k: v for k, v in kept.items() if variables.get(k, v) is not None}
 
-    def start(self, request: str, **variables: object) -> subprocess.Popen[str]:
+    def start(self, request: str, *steps: str, **variables: object) -> subprocess.Popen[str]:
+        """Runs each case of the request on its own, or plays a session of all of them (cuda/tools/session.h)."""
         process = subprocess.Popen(
-            [str(self.tool), "--run"],
+            [str(self.tool), *(("--session", *steps) if steps else ("--run",))],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=self.environment(**variables),
         )  # fmt: skip
@@ -75,9 +76,9 @@ class FakeCuda:
         process.stdin = None
         return process
 
-    def run(self, request: str, **variables: object) -> tuple[str, str]:
+    def run(self, request: str, *steps: str, **variables: object) -> tuple[str, str]:
         """Standard output and standard error of the tool, which must not crash."""
-        with self.start(request, **variables) as process:
+        with self.start(request, *steps, **variables) as process:
             out, err = process.communicate(timeout=120)
         assert process.returncode in (0, 1), f"exit code {process.returncode}: {err}"
         return out, err
@@ -92,7 +93,7 @@ def fake_cuda(compiler: Path, tmp_path_factory: pytest.TempPathFactory) -> FakeC
     folder = tmp_path_factory.mktemp("fake-cuda")
     for name, file in (("libcuda", "libcuda.so.1"), ("libnvrtc", "libfakenvrtc.so")):
         source = ROOT / "tests" / "fakes" / f"{name}.cc"
-        command = [gxx, "-std=c++17", "-O1", "-shared", "-fPIC", "-o", str(folder / file), str(source)]
+        command = [gxx, "-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-o", str(folder / file), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     return FakeCuda(compiler, folder, folder / "libfakenvrtc.so")

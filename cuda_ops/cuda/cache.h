@@ -19,6 +19,7 @@ class DiskCache {
   std::optional<KernelFile> load(const std::string& key) const;
   // Whole or not at all.
   void store(const std::string& key, const KernelFile& kernel) const;
+  const std::string& directory() const { return directory_; }
 
  private:
   std::string directory_;

@@ -2,6 +2,7 @@
 #include "../engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <list>
@@ -10,6 +11,7 @@
 
 #include "driver.h"
 #include "generate_kernels.h"
+#include "likely_shapes.h"
 #include "modules.h"
 #include "nvrtc.h"
 
@@ -17,8 +19,9 @@ namespace onnxfuse {
 namespace cuda {
 namespace {
 
-constexpr size_t kMaxPlans = 64;         // that an engine remembers
-constexpr int64_t kGuessedExtent = 512;  // of dimensions that only a run shows, for compiling ahead
+constexpr size_t kMaxPlans = 64;  // that an engine remembers
+
+std::atomic<int> engines{0};  // that there are
 
 bool same(const Access& a, const Access& b) { return a.offset == b.offset && a.strides == b.strides; }
 
@@ -43,7 +46,7 @@ bool same(const BoundProgram& a, const BoundProgram& b) {
 }
 
 struct Launch {
-  std::shared_future<Module> module;
+  std::shared_ptr<PendingModule> module;
   std::vector<uint8_t> parameters;
   std::vector<Parameters::Pointer> pointers;
   std::vector<LaunchGrid> grids;  // one for each function of the module
@@ -77,52 +80,63 @@ uint8_t alignment_of(const void* pointer) {
   return static_cast<uint8_t>(bits & (~bits + 1));
 }
 
-// Shapes that suit the program, for compiling before the first run shows any.
-std::vector<Shape> guess_shapes(const Program& program) {
-  std::vector<Shape> shapes;
-  for (const TensorInfo& input : program.inputs) shapes.emplace_back(input.rank, 1);
-  for (const Kernel& kernel : program.kernels) {
-    for (const Statement& s : kernel.statements) {
-      if (s.op != Op::input) continue;
-      for (size_t d = 0; d < s.map.size(); ++d) {
-        int64_t last = s.map[d].offset;
-        for (const AffineTerm& term : s.map[d].terms) {
-          const int64_t extent = kernel.space.extents[term.dim].value_or(kGuessedExtent);
-          last += term.scale > 0 ? term.scale * (extent - 1) : 0;
-        }
-        shapes[s.tensor][d] = std::max(shapes[s.tensor][d], last + 1);
-      }
-    }
+// How a node gets its kernels.
+struct Recipe {
+  std::shared_ptr<const Program> program;
+  ActualTypes types;
+  const Driver& driver;
+  Images images;
+  LaunchMode mode;
+  DeviceModel device;
+
+  std::vector<Generated> generate(const BoundProgram& bound, const Alignments& alignments) const {
+    return generate_kernels(*program, bound, types, alignments, device, mode);
   }
-  return shapes;
+  bool has(const std::vector<Generated>& kernels) const {
+    return std::all_of(kernels.begin(), kernels.end(),
+                       [this](const Generated& kernel) { return images.has(kernel.source, device.architecture); });
+  }
+  Alignments alignment(uint8_t bytes) const {
+    return {std::vector<uint8_t>(types.inputs.size(), bytes), std::vector<uint8_t>(types.outputs.size(), bytes)};
+  }
+  std::shared_ptr<PendingModule> start(const Generated& kernel, Urgency urgency) const {
+    return Modules::shared().start(kernel.source, kernel.functions, device.architecture, driver, images, urgency);
+  }
+};
+
+// Starts those that the program may need for aligned tensors of these shapes.
+void start_possible(const Recipe& recipe, const std::vector<Shape>& shapes) noexcept {
+  try {
+    const std::vector<Generated> kernels =
+        recipe.generate(onnxfuse::bind(*recipe.program, shapes), recipe.alignment(16));
+    if (!recipe.has(kernels)) return;
+    for (const Generated& kernel : kernels) recipe.start(kernel, Urgency::possible);
+  } catch (const std::exception&) {
+    // The shapes do not suit; runs know better.
+  }
 }
 
 class CudaEngine final : public Engine {
  public:
-  CudaEngine(std::shared_ptr<const Program> program, ActualTypes types, int device, const Driver& driver, Images images,
-             LaunchMode mode)
-      : program_(std::move(program)),
-        types_(std::move(types)),
-        driver_(driver),
-        images_(std::move(images)),
-        mode_(mode) {
-    device_.architecture = driver.architecture(device);
-    dependent_ = mode_ != LaunchMode::plain && driver.dependent_launches(device_.architecture);
-    device_.multiprocessors = driver.multiprocessors(device);
-    if (const char* which = std::getenv("ONNXFUSE_LONG_SCAN")) device_.long_scan = static_cast<LongScan>(*which - '0');
-    Alignments alignments{std::vector<uint8_t>(program_->inputs.size(), 16),
-                          std::vector<uint8_t>(program_->outputs.size(), 16)};
+  CudaEngine(Recipe recipe, const std::vector<SymbolicShape>& declared)
+      : recipe_(std::make_shared<const Recipe>(std::move(recipe))),
+        dependent_(recipe_->mode != LaunchMode::plain &&
+                   recipe_->driver.dependent_launches(recipe_->device.architecture)) {
+    std::vector<std::vector<Shape>> likely = likely_shapes(*recipe_->program, declared);
     try {
-      plan(onnxfuse::bind(*program_, guess_shapes(*program_)), std::move(alignments));
+      plan(onnxfuse::bind(*recipe_->program, likely.front()), recipe_->alignment(16), Urgency::likely);
     } catch (const ProgramError&) {
       // The guess does not suit; the first run knows better.
     }
+    for (size_t k = 1; k < likely.size(); ++k) {
+      Workers::shared().add(Urgency::possible,
+                            [recipe = recipe_, shapes = std::move(likely[k])] { start_possible(*recipe, shapes); });
+    }
+    ++engines;
   }
 
   ~CudaEngine() override {
-    for (const auto& plan : plans_) {
-      for (const Launch& launch : plan->launches) launch.module.wait();
-    }
+    if (--engines == 0) Workers::shared().drop();
   }
 
   void run(const BoundProgram& bound, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs,
@@ -146,8 +160,8 @@ class CudaEngine final : public Engine {
         address += pointer.offset;
         std::memcpy(parameters + pointer.position, &address, sizeof address);
       }
-      if (launch.zeroed_bytes > 0) driver_.set_zero(scratch, launch.zeroed_bytes, stream);
-      const Module& module = launch.module.get();
+      if (launch.zeroed_bytes > 0) recipe_->driver.set_zero(scratch, launch.zeroed_bytes, stream);
+      const Module& module = get(launch, found);
       for (size_t k = 0; k < module.size(); ++k) {
         const bool behind_kernel = k > 0 || launch.zeroed_bytes == 0;
         launch_kernel(module[k], launch.grids[k], launch.threads, stream, parameters, dependent_ && behind_kernel);
@@ -163,13 +177,13 @@ class CudaEngine final : public Engine {
                      bool dependent) const {
     thread_local Driver::Capture own;  // after the thread's last launch
     bool captured = false;
-    if (dependent_ && mode_ != LaunchMode::dependent) {
-      const Driver::Capture now = driver_.capture(stream);
+    if (dependent_ && recipe_->mode != LaunchMode::dependent) {
+      const Driver::Capture now = recipe_->driver.capture(stream);
       captured = now.active;
       if (captured) dependent = dependent && now.last != nullptr && now.id == own.id && now.last == own.last;
     }
-    driver_.launch(kernel, grid.x, grid.y, threads, stream, parameters, dependent);
-    if (captured) own = driver_.capture(stream);
+    recipe_->driver.launch(kernel, grid.x, grid.y, threads, stream, parameters, dependent);
+    if (captured) own = recipe_->driver.capture(stream);
   }
 
   std::shared_ptr<const LaunchPlan> find(const BoundProgram& bound, const std::vector<TensorRef>& inputs,
@@ -191,15 +205,14 @@ class CudaEngine final : public Engine {
     Alignments alignments;
     for (const TensorRef& tensor : inputs) alignments.inputs.push_back(alignment_of(tensor.data));
     for (const TensorRef& tensor : outputs) alignments.outputs.push_back(alignment_of(tensor.data));
-    return plan(bound, std::move(alignments));
+    return plan(bound, std::move(alignments), Urgency::needed);
   }
 
-  std::shared_ptr<const LaunchPlan> plan(const BoundProgram& bound, Alignments alignments) const {
+  std::shared_ptr<const LaunchPlan> plan(const BoundProgram& bound, Alignments alignments, Urgency urgency) const {
     const auto plan = std::make_shared<LaunchPlan>();
     for (const Generated& kernel : generate_available(bound, alignments)) {
-      plan->launches.push_back({modules_.start(kernel.source, kernel.functions, device_.architecture, driver_, images_),
-                                kernel.parameters, kernel.pointers, kernel.grids, kernel.threads, kernel.scratch_bytes,
-                                kernel.zeroed_bytes});
+      plan->launches.push_back({recipe_->start(kernel, urgency), kernel.parameters, kernel.pointers, kernel.grids,
+                                kernel.threads, kernel.scratch_bytes, kernel.zeroed_bytes});
       plan->scratch_bytes = std::max(plan->scratch_bytes, kernel.scratch_bytes);
     }
     plan->bound = bound;
@@ -212,23 +225,25 @@ class CudaEngine final : public Engine {
 
   // Kernels made ahead of time serve aligned tensors and, one element at a time, all others.
   std::vector<Generated> generate_available(const BoundProgram& bound, const Alignments& alignments) const {
-    std::vector<Generated> kernels = generate_kernels(*program_, bound, types_, alignments, device_, mode_);
-    const auto has = [&](const Generated& kernel) { return images_.has(kernel.source, device_.architecture); };
-    if (std::all_of(kernels.begin(), kernels.end(), has)) return kernels;
-    const Alignments any{std::vector<uint8_t>(alignments.inputs.size(), 1),
-                         std::vector<uint8_t>(alignments.outputs.size(), 1)};
-    std::vector<Generated> general = generate_kernels(*program_, bound, types_, any, device_, mode_);
-    return std::all_of(general.begin(), general.end(), has) ? general : kernels;
+    std::vector<Generated> kernels = recipe_->generate(bound, alignments);
+    if (recipe_->has(kernels)) return kernels;
+    std::vector<Generated> general = recipe_->generate(bound, recipe_->alignment(1));
+    return recipe_->has(general) ? general : kernels;
   }
 
-  const std::shared_ptr<const Program> program_;
-  const ActualTypes types_;
-  const Driver& driver_;
-  const Images images_;
-  Modules& modules_ = Modules::shared();
-  const LaunchMode mode_;
-  DeviceModel device_;
-  bool dependent_ = false;  // launches begin while the one before ends
+  // A plan whose kernel cannot be had is made anew by the next run.
+  const Module& get(const Launch& launch, const std::shared_ptr<const LaunchPlan>& plan) const {
+    try {
+      return launch.module->get();
+    } catch (...) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      plans_.remove(plan);
+      throw;
+    }
+  }
+
+  const std::shared_ptr<const Recipe> recipe_;
+  const bool dependent_;  // launches begin while the one before ends
   mutable std::mutex mutex_;
   mutable std::list<std::shared_ptr<const LaunchPlan>> plans_;  // the newest first
 };
@@ -248,15 +263,29 @@ bool cuda_available(const CudaOptions& options, std::string* why) {
 }
 
 std::unique_ptr<Engine> make_cuda_engine(std::shared_ptr<const Program> program, const std::vector<Type>& actual_inputs,
-                                         const std::vector<Type>& actual_outputs, int device_id,
+                                         const std::vector<Type>& actual_outputs,
+                                         const std::vector<SymbolicShape>& declared, int device_id,
                                          const CudaOptions& options) {
   std::string why;
   const cuda::Driver* driver = cuda::Driver::get(&why);
   if (driver == nullptr) throw std::runtime_error(why);
   const cuda::Nvrtc* compiler = cuda::Nvrtc::get(options.nvrtc_path, driver->version() / 1000, &why);
+  cuda::DeviceModel device;
+  device.architecture = driver->architecture(device_id);
+  device.multiprocessors = driver->multiprocessors(device_id);
+  if (const char* which = std::getenv("ONNXFUSE_LONG_SCAN")) {
+    device.long_scan = static_cast<cuda::LongScan>(*which - '0');
+  }
   return std::make_unique<cuda::CudaEngine>(
-      std::move(program), cuda::ActualTypes{actual_inputs, actual_outputs}, device_id, *driver,
-      cuda::Images(compiler, why, options.kernels_dir, options.cache_dir), options.launches);
+      cuda::Recipe{std::move(program),
+                   {actual_inputs, actual_outputs},
+                   *driver,
+                   cuda::Images(compiler, why, options.kernels_dir, options.cache_dir),
+                   options.launches,
+                   device},
+      declared);
 }
+
+void wait_for_cuda_kernels() { cuda::Workers::shared().wait(); }
 
 }  // namespace onnxfuse

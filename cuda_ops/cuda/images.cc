@@ -83,4 +83,8 @@ bool Images::has(const std::string& source, int architecture) const {
   return compiler_ != nullptr || find_ahead(source, architecture, &ignored).has_value();
 }
 
+std::string Images::place() const {
+  return (compiler_ != nullptr ? "compiler\n" : "\n") + kernels_dir_ + "\n" + cache_.directory();
+}
+
 }  // namespace onnxfuse::cuda

@@ -29,6 +29,9 @@ class Images {
   // False where find() is known to fail.
   bool has(const std::string& source, int architecture) const;
 
+  // Equal for objects that find the same.
+  std::string place() const;
+
  private:
   std::optional<KernelFile> find_ahead(const std::string& source, int architecture, std::string* why) const;
 

@@ -1,6 +1,8 @@
 #include "modules.h"
 
-#include "workers.h"
+#include <chrono>
+#include <stdexcept>
+#include <utility>
 
 namespace onnxfuse::cuda {
 namespace {
@@ -18,32 +20,63 @@ Module build(const std::string& source, const std::vector<std::string>& function
 
 }  // namespace
 
+void PendingModule::request(Urgency urgency) {
+  if (begun_ != 0) return;
+  Workers::shared().add(urgency, [self = shared_from_this()] { self->make(); });
+}
+
+const Module& PendingModule::get() {
+  const unsigned begun = begun_;
+  if (begun == 0) {
+    request(Urgency::needed);
+  } else if (begun != 1 + Workers::process() &&
+             future_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    throw std::runtime_error("the process was forked while it compiled a kernel: create sessions after the fork");
+  }
+  return future_.get();
+}
+
+// By whoever comes first: it may have been requested several times.
+void PendingModule::make() {
+  unsigned not_begun = 0;
+  if (!begun_.compare_exchange_strong(not_begun, 1 + Workers::process())) return;
+  const std::function<Module()> make = std::exchange(make_, nullptr);
+  try {
+    promise_.set_value(make());
+  } catch (...) {
+    promise_.set_exception(std::current_exception());
+  }
+}
+
 Modules& Modules::shared() {
   static Modules* const modules = new Modules;
   return *modules;
 }
 
-std::shared_future<Module> Modules::start(const std::string& source, const std::vector<std::string>& functions,
-                                          int architecture, const Driver& driver, const Images& images) {
-  const std::string key = kernel_key(source, architecture);
-  const auto promise = std::make_shared<std::promise<Module>>();
-  std::shared_future<Module> future = promise->get_future().share();
+std::shared_ptr<PendingModule> Modules::start(const std::string& source, const std::vector<std::string>& functions,
+                                              int architecture, const Driver& driver, const Images& images,
+                                              Urgency urgency) {
+  const std::string key = kernel_key(source, architecture) + images.place();
+  std::shared_ptr<PendingModule> module;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto [entry, added] = modules_.emplace(key, future);
-    if (!added) return entry->second;
-  }
-  Workers::shared().add([=, &driver] {
-    try {
-      promise->set_value(build(source, functions, architecture, driver, images));
-    } catch (...) {
-      // Another session may have other folders: only what is there is kept.
-      promise->set_exception(std::current_exception());
-      const std::lock_guard<std::mutex> lock(mutex_);
-      modules_.erase(key);
+    std::shared_ptr<PendingModule>& entry = modules_[key];
+    if (!entry) {
+      entry = std::make_shared<PendingModule>([=, &driver] {
+        try {
+          return build(source, functions, architecture, driver, images);
+        } catch (...) {
+          // What went wrong may be mended by the next time.
+          const std::lock_guard<std::mutex> own(mutex_);
+          modules_.erase(key);
+          throw;
+        }
+      });
     }
-  });
-  return future;
+    module = entry;
+  }
+  module->request(urgency);
+  return module;
 }
 
 }  // namespace onnxfuse::cuda

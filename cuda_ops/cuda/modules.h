@@ -1,6 +1,7 @@
 // Compiled and loaded kernels, each source once in a process.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <future>
 #include <memory>
@@ -11,24 +12,44 @@
 
 #include "driver.h"
 #include "images.h"
+#include "workers.h"
 
 namespace onnxfuse::cuda {
 
 // The kernels of one source, in the order of their names. Stays loaded for the life of the process.
 using Module = std::vector<CudaKernel>;
 
+// A module that is there or will be.
+class PendingModule : public std::enable_shared_from_this<PendingModule> {
+ public:
+  explicit PendingModule(std::function<Module()> make) : make_(std::move(make)), future_(promise_.get_future()) {}
+
+  // Has it made in the background, unless that has begun.
+  void request(Urgency urgency);
+  // Waits for it; throws std::runtime_error saying what went wrong.
+  const Module& get();
+
+ private:
+  void make();
+
+  std::atomic<unsigned> begun_{0};  // 1 + Workers::process() where it has
+  std::function<Module()> make_;
+  std::promise<Module> promise_;
+  std::shared_future<Module> future_;
+};
+
 class Modules {
  public:
   static Modules& shared();
 
-  // Finds or compiles it in the background, unless it is there already or on its way. get() on the result throws what
-  // went wrong.
-  std::shared_future<Module> start(const std::string& source, const std::vector<std::string>& functions,
-                                   int architecture, const Driver& driver, const Images& images);
+  // The module of the source, which is found or compiled in the background.
+  std::shared_ptr<PendingModule> start(const std::string& source, const std::vector<std::string>& functions,
+                                       int architecture, const Driver& driver, const Images& images, Urgency urgency);
 
  private:
   std::mutex mutex_;
-  std::unordered_map<std::string, std::shared_future<Module>> modules_;  // by hash of source and options
+  std::unordered_map<std::string, std::shared_ptr<PendingModule>>
+      modules_;  // by hash of the source, and of where images come from
 };
 
 }  // namespace onnxfuse::cuda

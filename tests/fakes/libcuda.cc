@@ -2,9 +2,11 @@
 //   FAKE_CUDA_VERSION  1000 * major + 10 * minor (13000)     FAKE_CUDA_INIT     result of cuInit (0)
 //   FAKE_CUDA_DEVICES  number of GPUs (1)                    FAKE_CUDA_LAUNCH   result of cuLaunchKernel (0)
 //   FAKE_CUDA_ARCH     10 * major + minor (90)               FAKE_CUDA_LOAD     result of loading any image
+//   FAKE_CUDA_LOADS_FAIL  number of loads that fail for want of memory before any succeeds (0)
 //   FAKE_CUDA_COUNT    number of multiprocessors (132)
 //   FAKE_CUDA_LOG      file that gets a line for each image loaded, with its checksum
 // It loads what the fake NVRTC made, whole, and ELF files; anything else is an invalid image (200).
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -50,7 +52,10 @@ int cuDeviceGet(int* device, int ordinal) {
 }
 int cuDeviceGetAttribute(int* value, int which, int) {
   const int architecture = setting("FAKE_CUDA_ARCH", 90);
-  *value = which == 75 ? architecture / 10 : which == 76 ? architecture % 10 : which == 16 ? setting("FAKE_CUDA_COUNT", 132) : 0;
+  *value = which == 75   ? architecture / 10
+           : which == 76 ? architecture % 10
+           : which == 16 ? setting("FAKE_CUDA_COUNT", 132)
+                         : 0;
   return 0;
 }
 int cuGetErrorString(int result, const char** text) {
@@ -61,6 +66,8 @@ int cuLibraryLoadData(void** library, const void* image, int*, void**, unsigned,
   const char* const text = static_cast<const char*>(image);
   const int result = setting("FAKE_CUDA_LOAD", 0);
   if (result != 0) return result;
+  static std::atomic<int> failures{setting("FAKE_CUDA_LOADS_FAIL", 0)};
+  if (failures-- > 0) return 2;
   if (std::memcmp(text, "\177ELF", 4) != 0 && !is_whole(text)) return 200;
   if (const char* const log = std::getenv("FAKE_CUDA_LOG")) {
     if (std::FILE* const file = std::fopen(log, "a")) {

@@ -1,11 +1,14 @@
 // Plays NVRTC for tests that need none of its code: an image is a checksum and filling, which the fake driver checks.
 //   FAKE_NVRTC_MAJOR   version (13)          FAKE_NVRTC_SIZE   bytes of an image (20000)
 //   FAKE_NVRTC_LOG     file that gets a line for each compilation
+//   FAKE_NVRTC_MS      milliseconds that a compilation takes (0)
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -43,7 +46,8 @@ int nvrtcGetSupportedArchs(int* architectures) {
   architectures[2] = 90;
   return 0;
 }
-int nvrtcCreateProgram(Program** program, const char* source, const char*, int, const char* const*, const char* const*) {
+int nvrtcCreateProgram(Program** program, const char* source, const char*, int, const char* const*,
+                       const char* const*) {
   *program = new Program{source, ""};
   return 0;
 }
@@ -52,6 +56,7 @@ int nvrtcDestroyProgram(Program** program) {
   return 0;
 }
 int nvrtcCompileProgram(Program* program, int count, const char* const* options) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(setting("FAKE_NVRTC_MS", 0)));
   std::string text = program->source;
   for (int i = 0; i < count; ++i) text += options[i];
   const uint64_t sum = checksum(text.c_str());

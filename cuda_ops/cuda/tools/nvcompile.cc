@@ -1,11 +1,11 @@
-// Compiles programs' kernels without a GPU:  onnxfuse-nvcompile [--source | --persistent | --run] < CASES
+// Compiles programs' kernels without a GPU:  onnxfuse-nvcompile [--source | --persistent | --run | --session] < CASES
 //
 // For every kernel, architecture and function of a case (cases.h), a line with tab-separated fields is printed:
 //     NAME  ARCH  FUNCTION  REGISTERS  STACK_BYTES  SPILL_BYTES  SHARED_BYTES  MILLISECONDS
 // --source prints the generated text instead. --persistent has the kernels of a program take tiles from a queue. --run
 // runs the CUDA engine, with whatever driver and compiler it finds, on buffers in this process's own memory, and prints
-// "NAME ran" for each case: for tests with a driver that only plays one. Errors go to stderr; the exit code is 1 if
-// there was one.
+// "NAME ran" for each case: for tests with a driver that only plays one. --session STEP... does
+// what sessions do (session.h) with engines of all cases. Errors go to stderr; the exit code is 1 if there was one.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -14,6 +14,7 @@
 #include "cases.h"
 #include "cuda/nvrtc.h"
 #include "run_case.h"
+#include "session.h"
 
 namespace onnxfuse::cuda {
 namespace {
@@ -74,18 +75,30 @@ int main(int count, char** arguments) {
   using namespace onnxfuse::cuda;
   const auto is = [&](const char* option) { return count > 1 && std::strcmp(arguments[1], option) == 0; };
   bool failed = false;
-  for (Case request; read_case(std::cin, request); request = Case()) {
+  const auto guarded = [&](const std::string& name, const auto& body) {
     try {
-      if (is("--run")) {
-        run_case(request);
+      body();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s: %s\n", name.c_str(), error.what());
+      failed = true;
+    }
+  };
+  std::vector<Case> cases;
+  for (Case request; read_case(std::cin, request); request = Case()) {
+    guarded(request.name, [&] {
+      if (is("--session")) {
+        cases.push_back(request);
+      } else if (is("--run")) {
+        run(request, *create(request, true));
       } else {
         compile(request, is("--source"),
                 is("--persistent") ? onnxfuse::LaunchMode::persistent : onnxfuse::LaunchMode::automatic);
       }
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "%s: %s\n", request.name.c_str(), error.what());
-      failed = true;
-    }
+    });
+  }
+  if (is("--session")) {
+    const std::vector<std::string> steps(arguments + 2, arguments + count);
+    guarded("session", [&] { failed = !play_session(cases, steps) || failed; });
   }
   return failed ? 1 : 0;
 }

@@ -49,12 +49,21 @@ std::string variable(const char* name) {
 
 }  // namespace
 
-void run_case(const Case& request) {
+std::unique_ptr<Engine> create(const Case& request, bool known) {
   const CudaOptions options{"", "", variable("ONNXFUSE_KERNELS")};
   std::string why;
   if (!cuda_available(options, &why)) throw std::runtime_error("no CUDA kernels: " + why);
-  const auto program = parse_program(request.program);
-  const BoundProgram bound = bind(*program, request.shapes);
+  std::vector<SymbolicShape> declared;
+  for (const Shape& shape : request.shapes) {
+    declared.emplace_back();
+    for (const int64_t extent : shape) declared.back().push_back({known ? extent : -1, ""});
+  }
+  return make_cuda_engine(parse_program(request.program), request.types.inputs, request.types.outputs, declared, 0,
+                          options);
+}
+
+void run(const Case& request, const Engine& engine) {
+  const BoundProgram bound = bind(*parse_program(request.program), request.shapes);
   std::vector<Buffer> buffers;
   std::vector<TensorRef> inputs, outputs;
   buffers.reserve(request.types.inputs.size() + request.types.outputs.size());
@@ -67,8 +76,7 @@ void run_case(const Case& request) {
     outputs.push_back(buffers.back().tensor());
   }
   HostContext context;
-  make_cuda_engine(program, request.types.inputs, request.types.outputs, 0, options)
-      ->run(bound, inputs, outputs, context);
+  engine.run(bound, inputs, outputs, context);
   std::printf("%s ran\n", request.name.c_str());
   std::fflush(stdout);
 }
