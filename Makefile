@@ -24,7 +24,7 @@ TORCH = torch==2.13.0
 WHEELS = build/wheels
 SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find cuda_ops onnxfuse -type f \
              ! -name '*.so' ! -name '*.pyc' 2>/dev/null)
-CXX_FILES = $(shell find cuda_ops examples -name '*.h' -o -name '*.cc' -o -name '*.cuh')
+CXX_FILES = $(shell find cuda_ops examples tests -name '*.h' -o -name '*.cc' -o -name '*.cuh')
 
 .PHONY: help demo test lint format exports docs wheel build fuzz fuzz-programs clean
 .DELETE_ON_ERROR:
