@@ -1,9 +1,9 @@
 """Fuzzes the program parser, verifier and engines with libFuzzer: python scripts/fuzz_programs.py TARGET --seconds N.
 
 TARGET is the executable onnxfuse-fuzz-program (`make fuzz-programs` builds it and comes here). The corpus in --corpus
-starts from the programs of random graphs, of the published models that models/cache holds and of the tests' corpus of
-CUDA kernels, and keeps what the fuzzer finds from run to run. A finding is left in the same folder as crash-*, and the
-exit code is 1.
+starts from the programs of random graphs, of the published models that models/cache holds and of the tests' corpora of
+CUDA kernels and scans, and keeps what the fuzzer finds from run to run. A finding is left beside that folder as
+crash-* (or timeout-*, oom-*), and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import cuda_corpus
+import scan_corpus
 from random_graphs import random_model
 
 import onnxfuse
@@ -32,8 +33,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def programs(graphs: int) -> Iterator[str]:
     """The program texts to start from."""
-    for case in (*cuda_corpus.primitives(), *cuda_corpus.reductions(), *cuda_corpus.schedules()):
-        yield case.text
+    cases = (cuda_corpus.primitives, cuda_corpus.reductions, cuda_corpus.schedules, cuda_corpus.groups)
+    for corpus in (*cases, scan_corpus.operations, scan_corpus.schedules):
+        for case in corpus():
+            yield case.text
     sources = [random_model(seed)[0] for seed in range(graphs)]
     sources += sorted((ROOT / "models" / "cache").glob("*.onnx"))
     for source in sources:
@@ -64,7 +67,7 @@ def dictionary() -> str:
         "+d",
     ]
     words += ["-1*d", "0", "281474976710655", "4294967296", "2147483648", "inf", "-inf", "nan", "-0.0", "1e-45", "true"]
-    words += ["onnxfuse 1\n", " |"]
+    words += ["onnxfuse 1\n", " |", " exclusive", " reverse", " last"]
     return "".join('"' + w.replace("\n", "\\x0a") + '"\n' for w in words)
 
 

@@ -92,3 +92,15 @@ def test_nothing_to_reduce_along_several_dimensions(compiler: Path, shape: tuple
     )
     assert done.returncode == 0, done.stderr
     assert " / 0" not in done.stdout
+
+
+@pytest.mark.parametrize("shape", [(1, 1 << 47), (1 << 47, 1)])
+@pytest.mark.parametrize("text", [scan_corpus.both_ways("f32"), scan_corpus.scan("i64"), cuda_corpus.softmax("f16")])
+def test_more_elements_than_a_launch_has_blocks_for(compiler: Path, text: str, shape: tuple[int, int]) -> None:
+    """The number of pieces of a row wrapped around to 0, and with it the process ended: a quotient by 0."""
+    case = cuda_corpus.Case("absurd", text, (shape, shape[1:])[: len(cuda_corpus.parse(text).inputs)])
+    done = subprocess.run(
+        [str(compiler), "--source"], input=case.request((90,)), capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 1), done.returncode
+    assert done.returncode == 0 or "more elements than the grid of a CUDA kernel" in done.stderr

@@ -63,7 +63,7 @@ void add_partial_results(Generated& result, Parameters& parameters, const Kernel
     result.zeroed_bytes = static_cast<size_t>(8 * (2 + words * row_nodes * plan.parallel_points));
     parameters.add({ParameterKind::scratch, "u64*", "nodes", 0, -1});
     parameters.add({ParameterKind::wide, "i64", "row_nodes", row_nodes, -1});
-    parameters.add({ParameterKind::narrow, "u32", "tiles", tiles, -1});
+    parameters.add({ParameterKind::narrow, "u32", "tiles", checked_blocks(tiles), -1});
   }
   size_t results = schedule.long_scan == LongScan::two_pass ? stages.scans.size() : 0;
   for (const auto& pass : stages.reductions) results += pass.size();
@@ -86,7 +86,7 @@ void write_functions(Generated& result, const Kernel& kernel, const Plan& plan, 
                      const Schedule& schedule, const Accesses& accesses) {
   const bool row = schedule.kind == ScheduleKind::row, scans = !stages.scans.empty();
   const int64_t blocks = blocks_of(plan, schedule);
-  const auto grid = [](int64_t x, int64_t y) { return LaunchGrid{static_cast<uint32_t>(x), static_cast<uint32_t>(y)}; };
+  const auto grid = [](int64_t x, int64_t y) { return LaunchGrid{checked_blocks(x), checked_blocks(y)}; };
   if (!schedule.launches_apart()) {
     BodyWriter body(kernel, plan, stages, schedule, accesses);
     result.source += body.write("onnxfuse_kernel", 0, stages.passes);
@@ -139,7 +139,7 @@ void declare_parameters(const Plan& plan, Accesses& accesses, Parameters& parame
 
 uint32_t blocks_of(const Plan& plan, const Schedule& schedule) {
   const int64_t covered = int64_t{schedule.across()} * (schedule.kind == ScheduleKind::row ? 1 : schedule.lanes);
-  return static_cast<uint32_t>(ceil_div(plan.parallel_points, covered) * schedule.cluster);
+  return checked_blocks(ceil_div(plan.parallel_points, covered) * schedule.cluster);
 }
 
 Generated generate(const Kernel& kernel, const Plan& plan, const Stages& stages, const Schedule& schedule) {

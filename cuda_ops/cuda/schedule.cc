@@ -1,6 +1,7 @@
 #include "schedule.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "footprint.h"
 
@@ -97,7 +98,7 @@ Schedule scan_long_rows(const Kernel& kernel, const Plan& plan, Schedule schedul
   const int64_t tiles = std::max<int64_t>(1, ceil_div(plan.reduced_points, schedule.step()));
   if (scans_both_ways(kernel)) {
     schedule.long_scan = LongScan::two_pass;
-    schedule.splits = static_cast<int>(tiles);
+    schedule.splits = static_cast<int>(checked_blocks(tiles));
   } else if (schedule.long_scan == LongScan::two_pass || (few && schedule.long_scan == LongScan::look_back)) {
     schedule.splits = static_cast<int>(std::clamp<int64_t>(pieces_that_fill(plan.parallel_points, device), 1, tiles));
   }
@@ -258,6 +259,11 @@ Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& sta
 }
 
 }  // namespace
+
+uint32_t checked_blocks(int64_t blocks) {
+  if (blocks > INT32_MAX) throw std::runtime_error("a fused node has more elements than the grid of a CUDA kernel");
+  return static_cast<uint32_t>(blocks);
+}
 
 Schedule choose_schedule(const Kernel& kernel, const Plan& plan, const Stages& stages, bool lanes_reduced,
                          const Alignments& alignments, const DeviceModel& device) {

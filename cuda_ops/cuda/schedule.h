@@ -55,6 +55,8 @@ struct Alignments {
   std::vector<uint8_t> inputs, outputs;
 };
 
+// The number of blocks as a launch takes it. Throws std::runtime_error where there are more than a grid has.
+uint32_t checked_blocks(int64_t blocks);
 bool lanes_along_reduced(const Kernel& kernel, const Plan& plan);
 Schedule choose_schedule(const Kernel& kernel, const Plan& plan, const Stages& stages, bool lanes_reduced,
                          const Alignments& alignments, const DeviceModel& device);

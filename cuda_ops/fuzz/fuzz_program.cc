@@ -3,11 +3,13 @@
 // The input is the program's text, then, after a zero byte, the extents of the inputs' dimensions, two bytes each (a
 // program of its own makes up the extents that are missing). A text that parses is bound to these shapes and, where
 // its tensors are small, run by the CPU engine in buffers of just the right size, so that the address sanitizer sees
-// every access that leaves one; the CUDA generator writes its kernels, which are not compiled.
+// every access that leaves one; the CUDA generator writes its kernels, for launches of one mode and another, which are
+// not compiled. The text's length decides what is not in the input: alignments, widened types, launches.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,6 +18,7 @@
 #include "cuda/generate_kernels.h"
 #include "engine.h"
 #include "inference.h"
+#include "inline_context.h"
 #include "program_cache.h"
 
 namespace onnxfuse {
@@ -24,21 +27,6 @@ namespace {
 constexpr size_t kMaxBytes = size_t{1} << 20;     // of a tensor that is really made
 constexpr int64_t kMaxPoints = int64_t{1} << 16;  // of a kernel that is really run
 constexpr size_t kMaxWork = size_t{1} << 22;      // points times statements
-
-class InlineContext final : public RunContext {
- public:
-  void parallel_for(size_t tasks, const std::function<void(size_t)>& body) override {
-    for (size_t i = 0; i < tasks; ++i) body(i);
-  }
-  void* stream() override { return nullptr; }
-  void* scratch(size_t bytes) override {
-    memory_.emplace_back(new char[bytes]);
-    return memory_.back().get();
-  }
-
- private:
-  std::vector<std::unique_ptr<char[]>> memory_;
-};
 
 class Extents {
  public:
@@ -140,7 +128,7 @@ void run(const std::shared_ptr<const Program>& program, const std::vector<Shape>
   make_cpu_engine(program)->run(bound, in, out, context);
 }
 
-void generate(const Program& program, const BoundProgram& bound, uint8_t alignment) {
+void generate(const Program& program, const BoundProgram& bound, uint8_t alignment, LaunchMode launches) {
   cuda::ActualTypes types;
   for (const TensorInfo& input : program.inputs) types.inputs.push_back(input.type);
   for (const TensorInfo& output : program.outputs) types.outputs.push_back(output.type);
@@ -149,11 +137,12 @@ void generate(const Program& program, const BoundProgram& bound, uint8_t alignme
   for (const int architecture : {75, 90, 100}) {
     cuda::DeviceModel device;
     device.architecture = architecture;
-    cuda::generate_kernels(program, bound, types, alignments, device);
+    cuda::generate_kernels(program, bound, types, alignments, device, launches);
   }
 }
 
-void try_shapes(const std::shared_ptr<const Program>& program, const std::vector<Shape>& shapes, bool widened) {
+void try_shapes(const std::shared_ptr<const Program>& program, const std::vector<Shape>& shapes, bool widened,
+                LaunchMode launches) {
   try {
     std::vector<SymbolicShape> symbolic;
     for (const Shape& shape : shapes) {
@@ -170,7 +159,7 @@ void try_shapes(const std::shared_ptr<const Program>& program, const std::vector
     return;
   }
   try {
-    generate(*program, bound, widened ? 2 : 16);
+    generate(*program, bound, widened ? 2 : 16, launches);
   } catch (const std::runtime_error&) {  // too many parameters, for one
   }
   if (is_small(*program, bound)) run(program, shapes, bound, widened);
@@ -189,14 +178,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } catch (const ProgramError&) {
     return 0;
   }
-  try_shapes(program, fitting_shapes(*program), (length & 1) != 0);
+  constexpr LaunchMode kModes[] = {LaunchMode::automatic, LaunchMode::plain, LaunchMode::horizontal,
+                                   LaunchMode::persistent};
+  const LaunchMode launches = kModes[(length >> 2) % std::size(kModes)];
+  try_shapes(program, fitting_shapes(*program), (length & 1) != 0, launches);
   if (length < size) {
     Extents extents(data + length + 1, size - length - 1);
     std::vector<Shape> shapes = fitting_shapes(*program);
     for (Shape& shape : shapes) {
       for (int64_t& extent : shape) extent = extents.next(extent);
     }
-    try_shapes(program, shapes, (length & 2) != 0);
+    try_shapes(program, shapes, (length & 2) != 0, launches);
   }
   return 0;
 }

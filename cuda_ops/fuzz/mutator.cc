@@ -1,10 +1,12 @@
 // libFuzzer's hook for mutations that keep a program's form: most changes of single bytes only make a text that the
 // parser refuses in the same place as before. One number, type, operation or operand is exchanged for another of its
-// kind, or a line is taken away, doubled or moved.
+// kind, a line is taken away, doubled or moved, a flag set or cleared, or a whole kernel doubled.
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
@@ -121,6 +123,48 @@ void change_entry(std::string& text, Random& random) {  // of an index map
   if (!places.empty()) text.insert(places[below(random, places.size())], kTails[below(random, std::size(kTails))]);
 }
 
+void change_flags(std::string& text, Random& random) {  // of a scan or an argument
+  static const char* const kFlags[] = {" exclusive", " reverse", " last"};
+  std::vector<size_t> places;
+  for (const char* word : {"= scan_", "= reduce_arg"})
+    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
+      places.push_back(text.find(' ', at + 2));
+  if (places.empty()) return;
+  const size_t place = places[below(random, places.size())];
+  if (place == std::string::npos) return;
+  const std::string flag = kFlags[below(random, std::size(kFlags))];
+  if (text.compare(place, flag.size(), flag) == 0) {
+    text.erase(place, flag.size());
+  } else {
+    text.insert(place, flag);
+  }
+}
+
+void double_kernel(std::string& text, Random& random) {  // for launches that kernels share
+  std::vector<size_t> begins;
+  for (size_t at = text.find("space"); at != std::string::npos; at = text.find("\nspace", at + 1))
+    begins.push_back(at + (text[at] == '\n' ? 1 : 0));
+  if (begins.empty()) return;
+  const size_t which = below(random, begins.size());
+  const size_t begin = begins[which];
+  std::string kernel = text.substr(begin, which + 1 < begins.size() ? begins[which + 1] - begin : std::string::npos);
+  // Its tensors numbered as the next ones, so that what comes out may be a program.
+  for (const std::string word : {" = input ", "\noutput "}) {
+    unsigned long count = 0;
+    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
+      count = std::max(count, std::strtoul(text.c_str() + at + word.size(), nullptr, 10) + 1);
+    if (word == " = input " && below(random, 3) == 0) continue;  // the same inputs
+    for (size_t at = kernel.find(word); at != std::string::npos; at = kernel.find(word, at + 1)) {
+      const size_t digits = at + word.size();
+      size_t after = digits;
+      while (after < kernel.size() && std::isdigit(static_cast<unsigned char>(kernel[after])) != 0) ++after;
+      const unsigned long number = std::strtoul(kernel.c_str() + digits, nullptr, 10);
+      kernel.replace(digits, after - digits, std::to_string(number + count));
+    }
+  }
+  text += kernel;
+}
+
 }  // namespace
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
@@ -138,11 +182,15 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
     }
   } else {
     for (size_t n = 1 + below(random, 3); n-- > 0;) {
-      const size_t what = below(random, 8);
+      const size_t what = below(random, 10);
       if (what == 0) {
         change_line(text, random);
       } else if (what == 1) {
         change_entry(text, random);
+      } else if (what == 2) {
+        change_flags(text, random);
+      } else if (what == 3 && below(random, 4) == 0 && text.size() < max_size / 2) {
+        double_kernel(text, random);
       } else {
         change_token(text, random);
       }

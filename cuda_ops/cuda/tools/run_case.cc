@@ -6,22 +6,10 @@
 #include <stdexcept>
 
 #include "engine.h"
+#include "inline_context.h"
 
 namespace onnxfuse::cuda {
 namespace {
-
-class HostContext final : public RunContext {
- public:
-  void parallel_for(size_t, const std::function<void(size_t)>&) override {}
-  void* stream() override { return nullptr; }
-  void* scratch(size_t bytes) override {
-    memory_.emplace_back(new char[bytes]);
-    return memory_.back().get();
-  }
-
- private:
-  std::vector<std::unique_ptr<char[]>> memory_;
-};
 
 // Memory at an address that the alignment divides, and no larger power of two.
 class Buffer {
@@ -75,7 +63,7 @@ void run(const Case& request, const Engine& engine) {
     buffers.emplace_back(bound.output_shapes[i], request.types.outputs[i], request.alignments.outputs[i]);
     outputs.push_back(buffers.back().tensor());
   }
-  HostContext context;
+  InlineContext context;
   engine.run(bound, inputs, outputs, context);
   std::printf("%s ran\n", request.name.c_str());
   std::fflush(stdout);
