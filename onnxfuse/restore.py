@@ -14,6 +14,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper
 from onnxfuse.custom_ops import DOMAIN
 from onnxfuse.custom_ops.function import NoFunctionError, to_nodes
 from onnxfuse.custom_ops.program import Program
+from onnxfuse.damage import check_reads
 from onnxfuse.errors import ModelError, ProgramError
 from onnxfuse.files import load_model, save_model
 
@@ -47,7 +48,7 @@ def restore(model: str | os.PathLike[str] | ModelProto) -> Restored:
         model: a path, or a ModelProto (not changed).
 
     Raises:
-        ModelError: the model cannot be read.
+        ModelError: the model cannot be read, or has a node that reads what nothing makes.
         ProgramError: a fused node's program is missing, not valid, or not one for its inputs and outputs; the message
             names the node.
         NoFunctionError: the model's opset cannot say a program; the message names the node.
@@ -63,6 +64,7 @@ def restore(model: str | os.PathLike[str] | ModelProto) -> Restored:
     kept = [function for function in restored.functions if function.domain != DOMAIN]
     del restored.functions[:]
     restored.functions.extend(kept)
+    check_reads(restored)
     names = _Names(restored)
     owners = [(restored, restored.graph.node), *((function, function.node) for function in restored.functions)]
     for owner, top in owners:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,33 @@ def test_what_the_opset_cannot_say_names_the_node() -> None:
     node.name = "the node"
     with pytest.raises(NoFunctionError, match="node 'the node': Round of f32 does not exist in opset 10"):
         restore(model([node], ["y"], opset=10))
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        ("y = Add (x, gone)", "the value 'gone', read by node 'y' (Add), is no input"),
+        ("z = Neg (x)", "the value 'y', read by an output of graph 'g', is no input"),
+        (
+            "y = If (c) <then_branch = t () => (float p) {p = Neg (x)}, else_branch = e () => (float q) {q = Neg (p)}>",
+            "the value 'p', read by node 'q' (Neg), is no input",
+        ),
+    ],
+)
+def test_a_value_that_nothing_makes_is_named(graph: str, message: str) -> None:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float x, bool c) => (float y) {{ {graph} }}'
+    )
+    with pytest.raises(ModelError, match=re.escape(message)):
+        restore(model)
+
+
+def test_bodies_read_what_is_around_them() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float x, bool c) => (float y) <float w = {2}> { a = Exp (x) y = If '
+        "(c) <then_branch = t () => (float p) { p = Neg (a) }, else_branch = e () => (float q) { q = Mul (w, a) }> }"
+    )
+    assert restore(model).model == model
 
 
 def test_no_such_file(tmp_path: Path) -> None:

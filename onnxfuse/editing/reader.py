@@ -14,6 +14,7 @@ from typing import Any
 import onnx
 import onnx_graphsurgeon as gs
 
+from onnxfuse.damage import nothing_makes
 from onnxfuse.editing.attributes import decode, snapshot
 from onnxfuse.editing.values import DenseValues, SparseDenseValues, describe_variable
 from onnxfuse.errors import ModelError
@@ -115,10 +116,7 @@ def _read_graph(
         tensor = record.find(name)
         if tensor is None:
             where = f"node {_label(reader)}" if reader is not None else f"an output of graph '{proto.name}'"
-            raise ModelError(
-                f"the value '{name}', read by {where}, is no input, no initializer and no node's output: the model is "
-                "not valid"
-            )
+            raise nothing_makes(name, where)
         return tensor
 
     for node_proto in proto.node:
