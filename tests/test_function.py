@@ -74,6 +74,8 @@ MAPS = {
     "output lacks a dimension": ("space d0 d1=4", "[d0]", "[d0]", (3,)),
     "output with ones": ("space d0 d1", "[d0, d1]", "[0, d0, 0, d1]", (3, 4)),
     "empty": ("space d0 d1", "[d0, d1]", "[d0, d1]", (0, 4)),
+    "merged output, empty": ("space d0 d1 d2=3 d3=4", "[d0, d1, d2, d3]", "[0, d0, d1, 4*d2+d3:12]", (0, 2, 3, 4)),
+    "merged in front of an empty one": ("space d0=3 d1=4 d2", "[d0, d1, d2]", "[4*d0+d1:12, d2]", (3, 4, 0)),
 }
 # What the old opsets lack for these maps.
 SINCE = {

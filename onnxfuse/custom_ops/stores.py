@@ -44,9 +44,24 @@ def _whole(output: Output, space: Space, value: Value) -> str:
     for place, k in enumerate(dims):
         if scales[k] < 0:
             name = _reversed(space, name, place, k)
-    if all(len(entry.terms) <= 1 for entry in output.map):
-        return e.unsqueeze(name, [axis for axis, entry in enumerate(output.map) if not entry.terms])
-    return e.reshape(name, _shape(e, [(output, space, value)]))
+    groups = [len(entry.terms) for entry in output.map if entry.terms]
+    if max(groups, default=0) > 1:
+        name = _merged(e, name, groups, [entry.extent or 0 for entry in output.map if entry.terms])
+    return e.unsqueeze(name, [axis for axis, entry in enumerate(output.map) if not entry.terms])
+
+
+def _merged(e: Emitter, name: str, groups: Sequence[int], extents: Sequence[int]) -> str:
+    """The tensor with each group of neighbouring axes as one, of that extent (where the group has several axes).
+
+    What stays an axis is in front of what becomes one while that happens: Reshape leaves a dimension as it is only
+    where it keeps its number, and an extent that is not known before the run may be 0, which has no other spelling
+    before opset 14.
+    """
+    first = [sum(groups[:k]) for k in range(len(groups))]
+    order = sorted(range(len(groups)), key=lambda k: groups[k] > 1)
+    name = e.transpose(name, [first[k] + i for k in order for i in range(groups[k])])
+    name = e.reshape(name, e.ints([0 if groups[k] == 1 else extents[k] for k in order]))
+    return e.transpose(name, [order.index(k) for k in range(len(groups))])
 
 
 def _in_place(output: Output, space: Space, value: Value, dims: Sequence[int]) -> bool:
@@ -107,7 +122,7 @@ def _scattered(e: Emitter, parts: Sequence[Part]) -> str:
     e.require("Scatter", 9)
     # Every element is stored once, so the tensor that is overwritten may hold anything of that size.
     flat = e.node("ScatterElements" if e.opset >= 11 else "Scatter", [element, number, element], axis=0)
-    return e.reshape(flat, shape)
+    return e.reshape(flat, shape, zeros=True)
 
 
 def _shape(e: Emitter, parts: Sequence[Part]) -> str:
