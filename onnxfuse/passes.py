@@ -12,10 +12,11 @@ from onnxfuse.editing import ModelEditor
 from onnxfuse.outline import body_path
 from onnxfuse.report import Report
 from onnxfuse.rewrites.constants import Constants, find_constants
-from onnxfuse.rewrites.dims import Symbols
+from onnxfuse.rewrites.dims import Symbols, stated
 from onnxfuse.rewrites.fuse import Choice, FusedNode, fuse_graph
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.horizontal import GroupedNode, group_launches
+from onnxfuse.rewrites.misnamed import MISNAMING_OPSET, declared_names
 from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
 
 __all__ = ["Pass"]
@@ -33,6 +34,7 @@ class Pass:
         self.replacements: list[tuple[list[gs.Node], gs.Node | None]] = []
         self.constants: dict[tuple[int, str], gs.Constant] = {}
         self.protected = set(_names_read_by_training(model))
+        self.views: list[tuple[GraphView, onnx.GraphProto]] = []
         self.find: Callable[[GraphView], None] = self._fuse
 
     def run(self) -> None:
@@ -47,7 +49,14 @@ class Pass:
 
     def _walk(self) -> None:
         self._graph(self.editor.graph, self.model.graph, infer(self.model).graph, {}, Constants(), "")
+        if self.replacements:
+            self._name_parts()
         self.editor.replace_all(self.replacements)
+
+    def _name_parts(self) -> None:
+        for view, proto in self.views:
+            for value in declared_names(proto, view.types):
+                self.editor.set_value_info(view.graph, value)
 
     def _graph(
         self,
@@ -66,6 +75,8 @@ class Pass:
             name, graph, list(graph.nodes), list(proto.node), types, known, self.symbols, self.opset, kept, captures
         )  # fmt: skip
         self.find(view)
+        if self.opset == MISNAMING_OPSET:
+            self.views.append((view, proto))
         annotated = iter([node for node in inferred.node if _has_body(node)])
         for i, node in enumerate(proto.node):
             with_types = next(annotated) if _has_body(node) else node
@@ -124,7 +135,7 @@ class Pass:
         if name in {o.name for o in view.graph.outputs}:
             return
         known = view.type_of(name)
-        shape = [d if isinstance(d, int) or d.isidentifier() else None for d in known.shape or ()]
+        shape = [stated(d) for d in known.shape or ()]
         self.editor.set_value_info(view.graph, onnx.helper.make_tensor_value_info(name, to_onnx(known.type), shape))
 
     def drop_dead_constants(self, view: GraphView, fused: Iterable[FusedNode]) -> None:

@@ -184,3 +184,57 @@ def test_pads(opset: int) -> None:
     graph = helper.make_graph([node], "g", [x], [onnx.ValueInfoProto(name="y")], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     assert symbolic_scope(infer(model).graph, {}, Symbols())["y"].shape == ("b", "(h)+1", 6, 4)
+
+
+def test_slices_of_opset_10_do_not_keep_the_symbol() -> None:
+    # ONNX's inference says that they do: the result came out as long as what it was cut from.
+    graph = (
+        "g (float[N] x) => (float[?] c, float[?] d) <int64[1] s = {0}, int64[1] e = {1}, int64[1] a = {0}, "
+        "int64[1] t = {1}> { z = Slice (x, s, e, a, t) b = Exp (z) c = Neg (b) d = Mul (c, x) }"
+    )
+    for target, operands in itertools.product(("cpu", "cuda"), ("x, s, e, a, t", "x, s, e, a", "x, s, e")):
+        fused(graph.replace("x, s, e, a, t", operands), opset=10, sizes={"N": 4}, target=target)
+
+
+def test_slices_of_opset_10_in_bodies_and_functions_do_not_keep_the_symbol() -> None:
+    nodes = "z = Slice (x, s, e, a) b = Exp (z) c = Neg (b) d = Mul (c, x)"
+    values = "<int64[1] s = {-1}, int64[1] e = {9}, int64[1] a = {-1}>"
+    body = (
+        f"g (float[2, N] x, bool k) => (float[?, ?] y, float[?, ?] w) {values} {{ y, w = If (k) <then_branch = t () => "
+        f"(float[?, ?] c, float[?, ?] d) {{ {nodes} }}, else_branch = f () => (float[?, ?] p, float[?, ?] q) "
+        "{ p = Abs (x) q = Neg (x) }> }"
+    )
+    for k in (True, False):
+        assert fused(body, opset=10, sizes={"N": 4}, feeds={"k": np.array(k)})
+    function = (
+        "g (float[2, N] x) => (float[?, ?] c, float[?, ?] d) { z = local.last (x) b = Exp (z) c = Neg (b) "
+        'd = Mul (c, x) } <domain: "local", opset_import: ["": 10]> last (x) => (z) { s = Constant <value = int64[1] '
+        "{-1}> () e = Constant <value = int64[1] {9}> () z = Slice (x, s, e, s) }"
+    )
+    fused(function, opset=10, sizes={"N": 4})
+
+
+def test_onnx_runtime_is_told_what_slices_of_opset_10_are_called() -> None:
+    # It plans memory by the names of dimensions: a buffer of N was to hold the one element that was cut out.
+    graph = (
+        "g (float[1, 4, D] x) => (float[1, ?, 3] y, float[1, ?, 1] z) <int64[1] s = {1}, int64[1] e = {2}, "
+        "int64[1] a = {2}, float h = {0.5}, float[1, 4, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}> "
+        "{ c = Slice (x, s, e, a) r = ReduceL1 <axes = [1, 2], keepdims = 1> (c) m = Mul (w, w) n = Add (m, h) "
+        "y = Div (x, n) t = Tanh (r) z = Softplus (t) }"
+    )
+    found, model, _ = optimized(graph, opset=10, sizes={"D": 3}, min_nodes=1)
+    assert found
+    declared = next(v for v in model.graph.value_info if v.name == "c")
+    assert [d.dim_param or d.dim_value for d in declared.type.tensor_type.shape.dim] == [1, 4, "c.2"]
+
+
+def test_names_that_inference_invents_are_not_declared() -> None:
+    # Another run of inference calls other dimensions so.
+    graph = (
+        "g (float[8, C] x, int64[K] n) => (float[?, ?] y, float[?, ?] z) { t = Tile (x, n) a = Exp (t) b = Neg (a) "
+        "y = MatMul (b, b) c = Sigmoid (y) d = Tanh (c) z = MatMul (d, d) }"
+    )
+    _, model, _ = optimized(graph, sizes={"C": 8, "K": 2}, feeds={"n": np.array([1, 1])})
+    names = [d.dim_param for v in model.graph.value_info for d in v.type.tensor_type.shape.dim]
+    assert names
+    assert not any(name.startswith("unk__") for name in names)

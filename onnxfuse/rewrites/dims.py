@@ -11,10 +11,13 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TypeAlias
 
-__all__ = ["Dim", "Shape", "Symbols", "element_count", "reaches_end"]
+__all__ = ["INVENTED", "Dim", "Shape", "Symbols", "element_count", "reaches_end", "stated"]
 
 # Characters of an expression that is kept readable; nested ones would grow without bound.
 _LONG = 80
+
+# What ONNX's inference calls a dimension that it knows nothing of: another one in each run.
+INVENTED = "unk__"
 
 Dim: TypeAlias = int | str
 Shape: TypeAlias = tuple[Dim, ...]
@@ -87,6 +90,11 @@ class Symbols:
             or self.parts(operand) <= self.parts(extent)
             or (isinstance(extent, int) and isinstance(operand, str))
         )
+
+
+def stated(dim: Dim) -> Dim | None:
+    """The dimension as value_info may state it: an extent or a symbol of the model; None for all that was made up."""
+    return dim if isinstance(dim, int) or (dim.isidentifier() and not dim.startswith(INVENTED)) else None
 
 
 def element_count(shape: Sequence[Dim]) -> int | None:

@@ -12,7 +12,7 @@ import onnx
 from onnxfuse.rewrites.dims import Dim, Shape, Symbols
 from onnxfuse.rewrites.shape_values import SymbolicValue
 
-__all__ = ["Shapes", "Site", "TensorType", "only_axes"]
+__all__ = ["Scope", "Shapes", "Site", "TensorType", "only_axes"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class TensorType:
     shape: Shape | None
 
 
+# The values that a graph sees, by name.
+Scope: TypeAlias = dict[str, TensorType]
 Shapes: TypeAlias = list[Shape | None] | None
 
 

@@ -12,9 +12,10 @@ from onnx import numpy_helper
 
 from onnxfuse.custom_ops.types import from_onnx
 from onnxfuse.custom_ops.verify import MAX_MAGNITUDE
-from onnxfuse.rewrites.dims import Dim, Shape, Symbols
+from onnxfuse.rewrites.dims import INVENTED, Dim, Shape, Symbols
+from onnxfuse.rewrites.misnamed import MISNAMING_OPSET, misnames, part_names
 from onnxfuse.rewrites.shape_rules import RULES
-from onnxfuse.rewrites.shape_site import Site, TensorType
+from onnxfuse.rewrites.shape_site import Scope, Site, TensorType
 from onnxfuse.rewrites.shape_values import SymbolicValue, propagate
 
 __all__ = ["UNKNOWN", "Scope", "TensorType", "infer", "symbolic_scope"]
@@ -24,8 +25,6 @@ LONG_VECTOR = 1 << 16
 # Initializers above this size say nothing about shapes; inference runs without their data.
 SMALL = 1024
 
-
-Scope = dict[str, TensorType]
 UNKNOWN = TensorType("", None)
 
 
@@ -38,11 +37,14 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     skeleton = onnx.ModelProto()
     skeleton.ir_version = max(model.ir_version, 4)
     skeleton.opset_import.extend(model.opset_import)
-    skeleton.functions.extend(f for f in model.functions if not f.overload)
+    skeleton.functions.extend(f for f in model.functions if not f.overload and not misnames(f))
     known_domains = {"", "ai.onnx", "ai.onnx.ml"} | {f.domain for f in skeleton.functions}
     _copy_graph(model.graph, skeleton.graph, known_domains)
     inferred = _inferred(skeleton)
-    return _inferred(skeleton) if _forget_growth(skeleton.graph, inferred.graph) else inferred
+    again = _forget_growth(skeleton.graph, inferred.graph)
+    if any(o.domain in ("", "ai.onnx") and o.version == MISNAMING_OPSET for o in model.opset_import):
+        again |= part_names(skeleton.graph, inferred.graph) > 0
+    return _inferred(skeleton) if again else inferred
 
 
 def _inferred(skeleton: onnx.ModelProto) -> onnx.ModelProto:
@@ -218,7 +220,7 @@ def _combine(inferred: Shape | None, derived: Shape | None) -> Shape | None:
     if derived is None or inferred is None or len(inferred) != len(derived):
         return inferred if inferred is not None else derived
     return tuple(
-        d if isinstance(i, str) and (i.startswith(("?", "unk__")) or isinstance(d, int)) else i
+        d if isinstance(i, str) and (i.startswith(("?", INVENTED)) or isinstance(d, int)) else i
         for i, d in zip(inferred, derived, strict=True)
     )
 
