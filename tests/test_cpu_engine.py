@@ -482,3 +482,18 @@ def test_quotients_by_a_value_of_the_row(divisor: float) -> None:
         error = ulps(actual, expected)
         assert error[~subnormal].max() <= 0.5
         assert error.max() <= 2
+
+
+def test_what_all_rows_share_is_stored_in_each_part_of_an_output() -> None:
+    # Computed for a task's first item alone, right in the output: the second one's part was never written.
+    text = """onnxfuse 1
+space d0=2 d1=7 | d2=16 |
+%0 = input 0 f32 [d2]
+%1 = add f32 %0 %0
+%2 = input 1 f32 [d1, d2]
+%3 = reduce_sum f32 %1
+%4 = mul f32 %2 %3
+output 0 f32 [d0, d2] %1
+output 1 f32 [d1, d2] %4
+"""
+    check(text, normal(16), normal(7, 16), limit=4, floor=1e-4)

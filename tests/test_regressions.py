@@ -143,3 +143,16 @@ def test_empty_dimensions_that_a_reduction_lays_out_as_one() -> None:
     )
     for target in ("cpu", "cuda"):
         fused(graph, opset=20, target=target, min_nodes=1)
+
+
+def test_part_of_what_expands_a_symbol_that_may_be_one() -> None:
+    # An index that is not the plain dimension is not broadcast: the run ended in an error where A is 1.
+    parts = ("k = Gather (e, i)", "k = Slice (e, b, n)", "j, k = Split (e)", "k = Slice (e, b, z, f, b)")
+    for part in parts:
+        graph = (
+            "g (float[A] x) => (float[?] y) <int64 i = {-1}, int64[1] s = {2}, int64[1] b = {-1}, int64[1] n = {2}, "
+            f"int64[1] z = {{-9}}, int64[1] f = {{0}}> {{ e = Expand (x, s) {part} t = Exp (x) u = Neg (k) y = Max (t, u) }}"
+        )
+        for size in (1, 2):
+            for target in ("cpu", "cuda"):
+                fused(graph, sizes={"A": size}, target=target, min_nodes=1)

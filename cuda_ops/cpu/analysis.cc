@@ -133,8 +133,9 @@ bool Analysis::natural(const Access& access, Form form) const {
 
 bool Analysis::is_direct(const Store& s) const {
   const Value& x = value(s.v);
+  // What is computed for a task's first item alone is copied to the output for each.
   return s.contiguous && !s.rounds && !s.converts && !s.guarded() && x.form == s.form && x.scope == s.scope &&
-         statement(s.v).op != Op::input;
+         !x.once && statement(s.v).op != Op::input;
 }
 
 int Analysis::direct_store(int v) const {

@@ -291,8 +291,8 @@ class _Pending:
             places.append(Place(only))
         while operand.op == "view" or operand.tensor in self.base.produced:
             if operand.op == "view":
-                places = self.space.backward(operand.view, places)
-                operand = operand.operands[0]
+                view, operand = operand.view, operand.operands[0]
+                places = self.space.backward(view, places, operand.shape)
             else:  # a rearrangement by an earlier node of the region
                 operand = self.base.produced[operand.tensor]
         self.reads[step, k] = tuple(places)

@@ -167,8 +167,8 @@ class Space:
         if waiting:
             raise RefusalError("it reshapes in a way that does not fit the region")
 
-    def backward(self, view: View, target: Sequence[Place]) -> list[Place]:
-        """How the source of a view is read, given how the view is."""
+    def backward(self, view: View, target: Sequence[Place], shape: Shape) -> list[Place]:
+        """How the source of a view is read, given how the view is; `shape` is the source's."""
         parts: dict[int, tuple[int, ...]] = {}
         moved: dict[int, Place] = {}
         for place, pieces in zip(target, view.target, strict=True):
@@ -185,6 +185,9 @@ class Space:
             for p in pieces:
                 inner = moved.get(p) or Place(self.current(parts.get(p, ())))
                 place = self.row_major(place, inner, view.extents[p]) if place != Place() else inner
+            whole = len(place.dims) <= 1 and place.start == 0 and place.step == 1
+            if not whole and len(pieces) == 1 and k not in view.cuts and shape[k] != view.extents[pieces[0]]:
+                raise RefusalError("it reads a part of what may be broadcast")  # a symbol that may be 1, expanded
             if k in view.cuts:
                 start, step = view.cuts[k]
                 place = Place(place.dims, start + step * place.start, step * place.step)
