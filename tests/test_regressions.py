@@ -151,7 +151,8 @@ def test_part_of_what_expands_a_symbol_that_may_be_one() -> None:
     for part in parts:
         graph = (
             "g (float[A] x) => (float[?] y) <int64 i = {-1}, int64[1] s = {2}, int64[1] b = {-1}, int64[1] n = {2}, "
-            f"int64[1] z = {{-9}}, int64[1] f = {{0}}> {{ e = Expand (x, s) {part} t = Exp (x) u = Neg (k) y = Max (t, u) }}"
+            f"int64[1] z = {{-9}}, int64[1] f = {{0}}> {{ e = Expand (x, s) {part} t = Exp (x) u = Neg (k) "
+            "y = Max (t, u) }"
         )
         for size in (1, 2):
             for target in ("cpu", "cuda"):
