@@ -105,12 +105,12 @@ struct Recipe {
 };
 
 // Starts those that the program may need for aligned tensors of these shapes.
-void start_possible(const Recipe& recipe, const std::vector<Shape>& shapes) noexcept {
+void start_possible(const Recipe& recipe, const LikelyShapes& shapes) noexcept {
   try {
     const std::vector<Generated> kernels =
-        recipe.generate(onnxfuse::bind(*recipe.program, shapes), recipe.alignment(16));
+        recipe.generate(onnxfuse::bind(*recipe.program, shapes.inputs), recipe.alignment(16));
     if (!recipe.has(kernels)) return;
-    for (const Generated& kernel : kernels) recipe.start(kernel, Urgency::possible);
+    for (const Generated& kernel : kernels) recipe.start(kernel, possible(shapes.class_of_shapes));
   } catch (const std::exception&) {
     // The shapes do not suit; runs know better.
   }
@@ -122,14 +122,14 @@ class CudaEngine final : public Engine {
       : recipe_(std::make_shared<const Recipe>(std::move(recipe))),
         dependent_(recipe_->mode != LaunchMode::plain &&
                    recipe_->driver.dependent_launches(recipe_->device.architecture)) {
-    std::vector<std::vector<Shape>> likely = likely_shapes(*recipe_->program, declared);
+    std::vector<LikelyShapes> likely = likely_shapes(*recipe_->program, declared);
     try {
-      plan(onnxfuse::bind(*recipe_->program, likely.front()), recipe_->alignment(16), Urgency::likely);
+      plan(onnxfuse::bind(*recipe_->program, likely.front().inputs), recipe_->alignment(16), Urgency::likely);
     } catch (const ProgramError&) {
       // The guess does not suit; the first run knows better.
     }
     for (size_t k = 1; k < likely.size(); ++k) {
-      Workers::shared().add(Urgency::possible,
+      Workers::shared().add(Urgency::quick,
                             [recipe = recipe_, shapes = std::move(likely[k])] { start_possible(*recipe, shapes); });
     }
     ++engines;

@@ -132,18 +132,21 @@ class Extents {
 
 }  // namespace
 
-std::vector<std::vector<Shape>> likely_shapes(const Program& program, const std::vector<SymbolicShape>& declared) {
+std::vector<LikelyShapes> likely_shapes(const Program& program, const std::vector<SymbolicShape>& declared) {
   const Extents extents(program, declared);
   const int free = extents.count(Role::other);
   const int64_t most = free <= 2 ? 64 : free <= 4 ? 16 : 4;  // offsets fit into 32 bits, as they nearly always do
   const bool single = extents.count(Role::reduced) <= 1;
   const int64_t row = single ? 128 : 16, long_row = single ? 512 : 64;
-  std::vector<std::vector<Shape>> result;
+  std::vector<LikelyShapes> result;
+  int number = 0;
   const auto add = [&](int64_t leading, int64_t other, int64_t reduced) {
     auto shapes = extents.shapes([=](Role role) {
       return role == Role::leading ? leading : role == Role::reduced ? reduced : other;
     });
-    if (std::find(result.begin(), result.end(), shapes) == result.end()) result.push_back(std::move(shapes));
+    const auto same = [&](const LikelyShapes& known) { return known.inputs == shapes; };
+    if (std::none_of(result.begin(), result.end(), same)) result.push_back({number, std::move(shapes)});
+    ++number;
   };
   add(8, most, row);
   add(1, most, row);
@@ -151,7 +154,7 @@ std::vector<std::vector<Shape>> likely_shapes(const Program& program, const std:
   add(1, most + 1, row + 1);
   add(8, most, long_row);
   add(1, most, long_row);
-  add(1, 1, row);
+  if (free == 1) add(1, 1, row);  // a step of a decoder; with more, it would be an image of one pixel
   return result;
 }
 

@@ -22,6 +22,7 @@ Module build(const std::string& source, const std::vector<std::string>& function
 
 void PendingModule::request(Urgency urgency) {
   if (begun_ != 0) return;
+  if (urgency == Urgency::needed && first_ >= Urgency::possible) Workers::shared().prefer(first_);
   Workers::shared().add(urgency, [self = shared_from_this()] { self->make(); });
 }
 
@@ -62,7 +63,7 @@ std::shared_ptr<PendingModule> Modules::start(const std::string& source, const s
     const std::lock_guard<std::mutex> lock(mutex_);
     std::shared_ptr<PendingModule>& entry = modules_[key];
     if (!entry) {
-      entry = std::make_shared<PendingModule>([=, &driver] {
+      const auto make = [=, &driver] {
         try {
           return build(source, functions, architecture, driver, images);
         } catch (...) {
@@ -71,7 +72,8 @@ std::shared_ptr<PendingModule> Modules::start(const std::string& source, const s
           modules_.erase(key);
           throw;
         }
-      });
+      };
+      entry = std::make_shared<PendingModule>(make, urgency);
     }
     module = entry;
   }

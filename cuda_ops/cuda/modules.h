@@ -22,7 +22,9 @@ using Module = std::vector<CudaKernel>;
 // A module that is there or will be.
 class PendingModule : public std::enable_shared_from_this<PendingModule> {
  public:
-  explicit PendingModule(std::function<Module()> make) : make_(std::move(make)), future_(promise_.get_future()) {}
+  // urgency: of the first request.
+  PendingModule(std::function<Module()> make, Urgency urgency)
+      : first_(urgency), make_(std::move(make)), future_(promise_.get_future()) {}
 
   // Has it made in the background, unless that has begun.
   void request(Urgency urgency);
@@ -32,6 +34,7 @@ class PendingModule : public std::enable_shared_from_this<PendingModule> {
  private:
   void make();
 
+  const Urgency first_;
   std::atomic<unsigned> begun_{0};  // 1 + Workers::process() where it has
   std::function<Module()> make_;
   std::promise<Module> promise_;

@@ -43,8 +43,8 @@ void Workers::add(Urgency urgency, Job job) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (ending_ && urgency != Urgency::needed) return;
-    jobs(urgency).push_back(std::move(job));
-    changed_.notify_one();
+    jobs_[static_cast<size_t>(urgency)].push_back(std::move(job));
+    changed_.notify_all();
     if (urgency != Urgency::needed && threads_ >= most_threads()) return;
     ++threads_;
   }
@@ -57,10 +57,15 @@ void Workers::add(Urgency urgency, Job job) {
   }
 }
 
+void Workers::prefer(Urgency urgency) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  preferred_ = urgency;
+  changed_.notify_all();
+}
+
 void Workers::drop() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  jobs(Urgency::likely).clear();
-  jobs(Urgency::possible).clear();
+  for (size_t k = static_cast<size_t>(Urgency::quick); k < jobs_.size(); ++k) jobs_[k].clear();
   changed_.notify_all();
 }
 
@@ -72,33 +77,43 @@ void Workers::wait() {
 void Workers::end() {
   std::unique_lock<std::mutex> lock(mutex_);
   ending_ = true;
-  for (std::deque<Job>& list : jobs_) list.clear();
+  for (auto& list : jobs_) list.clear();
   changed_.notify_all();
   changed_.wait_for(lock, kPatience, [this] { return threads_ == 0; });
 }
 
-bool Workers::has_work() const {
-  return !jobs(Urgency::needed).empty() || !jobs(Urgency::likely).empty() ||
-         (needed_ == 0 && !jobs(Urgency::possible).empty());
+std::deque<Workers::Job>* Workers::next() {
+  for (const Urgency urgency : {Urgency::needed, Urgency::quick, preferred_, Urgency::likely}) {
+    std::deque<Job>& list = jobs_[static_cast<size_t>(urgency)];
+    if (!list.empty()) return &list;
+  }
+  if (possible_ >= std::max(1u, most_threads() / 2)) return nullptr;
+  const auto list = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& jobs) { return !jobs.empty(); });
+  return list != jobs_.end() ? &*list : nullptr;
 }
 
 void Workers::work() {
+  const auto all_done = [this] {
+    return std::all_of(jobs_.begin(), jobs_.end(), [](const auto& jobs) { return jobs.empty(); });
+  };
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
+    std::deque<Job>* list = nullptr;
+    const std::deque<Job>& needed = jobs_[static_cast<size_t>(Urgency::needed)];
     // More threads than there should be came for jobs that are needed.
-    const bool surplus = threads_ > most_threads() && jobs(Urgency::needed).empty();
-    if (!surplus) changed_.wait(lock, [this] { return has_work() || jobs(Urgency::possible).empty(); });
-    if (surplus || !has_work()) break;
-    Urgency urgency = Urgency::needed;
-    while (jobs(urgency).empty()) urgency = static_cast<Urgency>(static_cast<int>(urgency) + 1);
-    Job job = std::move(jobs(urgency).front());
-    jobs(urgency).pop_front();
-    if (urgency == Urgency::needed) ++needed_;
+    if (threads_ > most_threads() && needed.empty()) break;
+    changed_.wait(lock, [&] { return (list = next()) != nullptr || all_done(); });
+    if (list == nullptr) break;
+    Job job = std::move(list->front());
+    list->pop_front();
+    const Urgency urgency = static_cast<Urgency>(list - jobs_.data());
+    const bool possible = urgency >= Urgency::possible && urgency != preferred_;
+    if (possible) ++possible_;
     lock.unlock();
     job();
     job = nullptr;  // may hold what takes time to destroy
     lock.lock();
-    if (urgency == Urgency::needed && --needed_ == 0) changed_.notify_all();
+    if (possible) --possible_, changed_.notify_one();
   }
   --threads_;
   changed_.notify_all();
