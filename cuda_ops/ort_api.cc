@@ -36,6 +36,19 @@ void Api::check(OrtStatus* status) const {
   throw std::runtime_error(message);
 }
 
+void Api::check_memory(OrtStatus* status, const std::string& what) const {
+  try {
+    check(status);
+  } catch (const std::runtime_error& error) {
+    const std::string message = error.what();
+    const bool none = message.find("alloc") != std::string::npos || message.find("memory") != std::string::npos;
+    throw std::runtime_error(what + ": " + message +
+                             (none ? ". Run smaller batches; on a GPU, end other processes on it, and see that the "
+                                     "CUDA provider's option gpu_mem_limit is not too low"
+                                   : ""));
+  }
+}
+
 Type type_from_ort(ONNXTensorElementDataType type, const std::string& what) {
   for (const auto& row : kTypes)
     if (row.second == type) return row.first;

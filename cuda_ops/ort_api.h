@@ -20,6 +20,8 @@ struct Api {
 
   // Throws std::runtime_error with the status's message, and releases it.
   void check(OrtStatus* status) const;
+  // The same of a request for memory: the message begins with `what` and says what to do where there is none.
+  void check_memory(OrtStatus* status, const std::string& what) const;
   OrtStatus* error(OrtErrorCode code, const std::string& message) const { return CreateStatus(code, message.c_str()); }
 };
 

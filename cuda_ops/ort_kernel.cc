@@ -182,7 +182,8 @@ struct NodeKernel::State {
 
   TensorRef allocate(OrtKernelContext* context, size_t i, const Shape& shape) const {
     OrtValue* value = nullptr;
-    api.check(api.KernelContext_GetOutput(context, i, shape.data(), shape.size(), &value));
+    api.check_memory(api.KernelContext_GetOutput(context, i, shape.data(), shape.size(), &value),
+                     tensor_name("output", i));
     if (value == nullptr) throw ProgramError(tensor_name("output", i) + " is missing");
     TensorRef tensor;
     api.check(api.GetTensorMutableData(value, &tensor.data));

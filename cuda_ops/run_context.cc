@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <mutex>
+#include <string>
 
 namespace onnxfuse {
 
@@ -23,7 +24,8 @@ int DeviceMemory::device_id() const {
 
 void* DeviceMemory::take(const OrtKernelContext* context, size_t bytes) const {
   void* memory = nullptr;
-  api_.check(api_.KernelContext_GetScratchBuffer(context, info_, bytes, &memory));
+  api_.check_memory(api_.KernelContext_GetScratchBuffer(context, info_, bytes, &memory),
+                    "cannot get " + std::to_string(bytes) + " bytes of memory for partial results");
   return memory;
 }
 
