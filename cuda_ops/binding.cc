@@ -57,7 +57,8 @@ std::vector<int64_t> resolve_extents(const Kernel& kernel, const std::vector<Sha
 
 class KernelBinder {
  public:
-  explicit KernelBinder(std::vector<int64_t> extents) : extents_(std::move(extents)) {}
+  KernelBinder(const Space& space, std::vector<int64_t> extents)
+      : space_(space), extents_(std::move(extents)), spans_(spans(space_, extents_)) {}
 
   // Where each point finds its element in a tensor of the shape. A plain index into an input's dimension of extent 1
   // broadcasts. Where an index runs over a dimension of extent 0, no point asks: the strides then only show on which
@@ -67,9 +68,10 @@ class KernelBinder {
     const auto broadcasts = [&](size_t i) { return input && map[i].plain_dim() >= 0 && shape[i] == 1; };
     bool reached = true;
     for (size_t i = 0; i < map.size(); ++i)
-      for (const AffineTerm& term : map[i].terms) reached = reached && (broadcasts(i) || extents_[dim(term)] != 0);
+      for (const AffineTerm& term : map[i].terms) reached = reached && (broadcasts(i) || spans_[dim(term)] != 0);
     Access result;
     result.strides.assign(extents_.size(), 0);
+    result.rolled.assign(space_.rolls.size(), 0);
     const std::vector<int64_t> strides = strides_of(shape);
     for (size_t i = 0; i < map.size(); ++i) {
       if (broadcasts(i)) continue;
@@ -77,8 +79,16 @@ class KernelBinder {
         check_range(map[i], shape[i], i, what);
         result.offset += map[i].offset * strides[i];
       }
-      for (const AffineTerm& term : map[i].terms)
-        if (extents_[dim(term)] != 1) result.strides[dim(term)] += reached ? term.scale * strides[i] : 1;
+      for (const AffineTerm& term : map[i].terms) {
+        if (!reached) {
+          for (size_t d = 0; d < extents_.size(); ++d)
+            if ((space_.dims_of(term.dim) >> d & 1) != 0 && extents_[d] != 1) ++result.strides[d];
+        } else if (term.dim >= kFirstRoll) {
+          result.rolled[dim(term) - kFirstRoll] += term.scale * strides[i];
+        } else if (extents_[dim(term)] != 1) {
+          result.strides[dim(term)] += term.scale * strides[i];
+        }
+      }
     }
     return result;
   }
@@ -89,14 +99,15 @@ class KernelBinder {
   static size_t dim(const AffineTerm& term) { return static_cast<size_t>(term.dim); }
 
   void check_range(const MapEntry& entry, int64_t extent, size_t position, const std::string& what) const {
-    const IndexRange range = index_range(entry, extents_);
+    const IndexRange range = index_range(entry, spans_);
     if (range.low < 0 || range.high >= extent)
       fail(what + " has extent " + std::to_string(extent) + " in dimension " + std::to_string(position) +
            ", and the program's index leaves it (" +
            std::to_string(static_cast<int64_t>(range.low < 0 ? range.low : range.high)) + ")");
   }
 
-  std::vector<int64_t> extents_;
+  const Space& space_;
+  std::vector<int64_t> extents_, spans_;
 };
 
 Shape output_shape(const IndexMap& map, const std::vector<int64_t>& extents) {
@@ -137,7 +148,7 @@ BoundProgram bind(const Program& program, const std::vector<Shape>& input_shapes
   std::vector<OutputStores> stores(program.outputs.size());
   std::vector<bool> seen(program.outputs.size(), false);
   for (const Kernel& kernel : program.kernels) {
-    const KernelBinder binder(resolve_extents(kernel, input_shapes));
+    const KernelBinder binder(kernel.space, resolve_extents(kernel, input_shapes));
     BoundKernel result;
     result.extents = binder.extents();
     result.points();  // throws where the space is too large

@@ -10,11 +10,13 @@ namespace onnxfuse {
 
 using Shape = std::vector<int64_t>;
 
-// Element index of a point = offset + sum over the space dimensions of stride[d] * index[d]. An output's stride is 0
-// only where its map lacks the dimension (store at index 0 only) or the extent is 1 or 0.
+// Element index of a point = offset + sum over the space dimensions of stride[d] * index[d], and over the kernel's
+// rolls of rolled[r] * index of the roll. An output's stride is 0 only where its map lacks the dimension (store at
+// index 0 only), has it in a roll, or the extent is 1 or 0.
 struct Access {
   int64_t offset = 0;
   std::vector<int64_t> strides;  // one for each dimension of the space; 0: broadcast
+  std::vector<int64_t> rolled;   // one for each roll; 0: not used
 };
 
 struct BoundKernel {

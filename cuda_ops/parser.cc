@@ -14,21 +14,25 @@ namespace {
 AffineTerm parse_term(Scanner& line) {
   AffineTerm term{-1, 1};
   const size_t start = line.position();
-  if (!line.peek("d")) {
+  if (!line.peek("d") && !line.peek("r")) {
     const bool negative = line.accept("-");
     const int64_t scale = line.number("the factor of an index", kMaxExtent);
     if (scale == 0 || (scale == 1 && !negative)) line.fail_at(start, "an index with a factor other than 0 and 1");
     line.expect("*", "after the factor of an index");
     term.scale = negative ? -scale : scale;
   }
-  term.dim = line.numbered("d", "a dimension of the space", kMaxDims - 1);
+  if (line.peek("r")) {
+    term.dim = kFirstRoll + line.numbered("r", "a roll", kMaxRolls - 1);
+  } else {
+    term.dim = line.numbered("d", "a dimension of the space", kMaxDims - 1);
+  }
   return term;
 }
 
 // True where the next thing is a term, false where it is a plain number.
 bool term_follows(const Scanner& line) {
   Scanner ahead = line;
-  if (ahead.peek("d") || ahead.peek("-")) return true;
+  if (ahead.peek("d") || ahead.peek("r") || ahead.peek("-")) return true;
   ahead.number("an index", kMaxExtent);
   return ahead.peek("*");
 }
@@ -47,7 +51,8 @@ MapEntry parse_entry(Scanner& line) {
         break;
       }
       const AffineTerm term = parse_term(line);
-      if (term.dim <= entry.terms.back().dim) line.fail_at(start, "the dimensions of an index in ascending order");
+      if (term.dim <= entry.terms.back().dim)
+        line.fail_at(start, "the dimensions of an index in ascending order, then rolls");
       entry.terms.push_back(term);
     }
   }
@@ -89,6 +94,20 @@ Space parse_space(Scanner& line) {
   if (bars == 0) space.outer = space.rank();
   line.expect_end();
   return space;
+}
+
+Roll parse_roll(Scanner& line, size_t index) {
+  Roll roll;
+  const size_t start = line.position();
+  if (line.numbered("r", "a roll", kMaxRolls) != static_cast<int>(index))
+    line.fail_at(start, "r" + std::to_string(index) + ", the rolls in order");
+  line.expect(" = roll ", "after the roll");
+  roll.shift = line.number("how far it rolls", kMaxExtent);
+  do {
+    line.expect(" ", "before a dimension of the roll");
+    roll.dims.push_back(line.numbered("d", "a dimension of the space", kMaxDims - 1));
+  } while (!line.at_end());
+  return roll;
 }
 
 // The flags of a scan or an argument, in the only order in which they may stand; each is followed by a space.
@@ -177,7 +196,11 @@ void parse_line(Scanner& line, Program& program, ProgramLines& lines) {
   }
   if (program.kernels.empty()) line.fail("'space', the start of a kernel");
   Kernel& kernel = program.kernels.back();
-  if (line.peek("%")) {
+  if (line.peek("r")) {
+    if (!kernel.statements.empty() || !kernel.outputs.empty()) line.fail("a roll before the statements");
+    if (kernel.space.rolls.size() == kMaxRolls) line.fail("no more than 8 rolls in a kernel");
+    kernel.space.rolls.push_back(parse_roll(line, kernel.space.rolls.size()));
+  } else if (line.peek("%")) {
     if (!kernel.outputs.empty()) line.fail("an output or a new kernel after an output");
     if (kernel.statements.size() == kMaxStatements) line.fail("no more than 1024 statements in a kernel");
     kernel.statements.push_back(parse_statement(line, kernel.statements.size()));

@@ -23,7 +23,10 @@ enum class Op : uint16_t {
 #undef ONNXFUSE_PRIMITIVE
 };
 
-// offset + sum of scale * (index along space dimension dim)
+// What r0 is numbered as among the indices that a map's terms name; those below are dimensions of the space.
+constexpr int kFirstRoll = 8;
+
+// offset + sum of scale * (index along space dimension dim, or of a roll)
 struct AffineTerm {
   int dim;
   int64_t scale;
@@ -34,7 +37,10 @@ struct MapEntry {
   std::optional<int64_t> extent;  // as written after the colon
 
   // The dimension, where the entry is a plain dk; else -1.
-  int plain_dim() const { return offset == 0 && terms.size() == 1 && terms[0].scale == 1 ? terms[0].dim : -1; }
+  int plain_dim() const {
+    const bool plain = offset == 0 && terms.size() == 1 && terms[0].scale == 1 && terms[0].dim < kFirstRoll;
+    return plain ? terms[0].dim : -1;
+  }
 };
 using IndexMap = std::vector<MapEntry>;
 
@@ -67,13 +73,28 @@ struct Output {
   int value = -1;
 };
 
+// (row-major index over the dimensions + shift) % points: an index that starts elsewhere and wraps around.
+struct Roll {
+  int64_t shift = 0;
+  std::vector<int> dims;  // of the space: their extents are known, and none is reduced
+  int64_t points = 0;     // the product of their extents
+};
+
 // dims[0, outer) | dims[outer, outer + reduced) | the rest
 struct Space {
   std::vector<std::optional<int64_t>> extents;
   int outer = 0;
   int reduced = 0;
+  std::vector<Roll> rolls;
   int rank() const { return static_cast<int>(extents.size()); }
   uint32_t reduced_mask() const { return ((1u << reduced) - 1) << outer; }
+  // The set of the space's dimensions that an index of a map depends on.
+  uint32_t dims_of(int index) const {
+    if (index < kFirstRoll) return 1u << index;
+    uint32_t dims = 0;
+    for (const int d : rolls[static_cast<size_t>(index - kFirstRoll)].dims) dims |= 1u << d;
+    return dims;
+  }
 };
 
 struct Kernel {

@@ -7,22 +7,22 @@
 namespace onnxfuse {
 namespace {
 
-int64_t extent_of(const AffineTerm& term, const std::vector<int64_t>& extents) {
-  return extents[static_cast<size_t>(term.dim)];
+int64_t span_of(const AffineTerm& term, const std::vector<int64_t>& spans) {
+  return spans[static_cast<size_t>(term.dim)];
 }
 
 // True where different indices of the entry's dimensions always give different values: in ascending order, each factor
 // is larger than all that the smaller terms can add up to.
-bool is_injective(const MapEntry& entry, const std::vector<int64_t>& extents) {
+bool is_injective(const MapEntry& entry, const std::vector<int64_t>& spans) {
   const auto size = [](const AffineTerm& term) { return std::abs(term.scale); };
   std::vector<AffineTerm> terms = entry.terms;
   std::sort(terms.begin(), terms.end(), [&](const auto& a, const auto& b) { return size(a) < size(b); });
   Wide span = 0;
   for (const AffineTerm& term : terms) {
-    const int64_t extent = extent_of(term, extents);
-    if (extent <= 1) continue;
+    const int64_t values = span_of(term, spans);
+    if (values <= 1) continue;
     if (size(term) <= span) return false;
-    span += static_cast<Wide>(size(term)) * (extent - 1);
+    span += static_cast<Wide>(size(term)) * (values - 1);
   }
   return true;
 }
@@ -38,7 +38,7 @@ bool are_apart(const IndexRange& a, const IndexRange& b) {
 Wide count(const Space& space, const std::vector<int64_t>& extents, const IndexMap& map) {
   uint32_t dims = 0;
   for (const MapEntry& entry : map)
-    for (const AffineTerm& term : entry.terms) dims |= 1u << term.dim;
+    for (const AffineTerm& term : entry.terms) dims |= space.dims_of(term.dim);
   Wide result = 1;
   for (size_t d = 0; d < extents.size(); ++d) {
     const bool lacking = (dims >> d & 1) == 0;
@@ -50,12 +50,19 @@ Wide count(const Space& space, const std::vector<int64_t>& extents, const IndexM
 
 }  // namespace
 
-IndexRange index_range(const MapEntry& entry, const std::vector<int64_t>& extents) {
+std::vector<int64_t> spans(const Space& space, const std::vector<int64_t>& extents) {
+  std::vector<int64_t> result = extents;
+  result.resize(kFirstRoll, 1);
+  for (const Roll& roll : space.rolls) result.push_back(roll.points);
+  return result;
+}
+
+IndexRange index_range(const MapEntry& entry, const std::vector<int64_t>& spans) {
   IndexRange range{entry.offset, entry.offset, entry.offset, 0};
   for (const AffineTerm& term : entry.terms) {
-    const Wide last = static_cast<Wide>(term.scale) * (extent_of(term, extents) - 1);
+    const Wide last = static_cast<Wide>(term.scale) * (span_of(term, spans) - 1);
     (last < 0 ? range.low : range.high) += last;
-    if (extent_of(term, extents) > 1) range.step = std::gcd(range.step, term.scale);
+    if (span_of(term, spans) > 1) range.step = std::gcd(range.step, term.scale);
   }
   return range;
 }
@@ -64,10 +71,11 @@ void OutputStores::add(const Space& space, const std::vector<int64_t>& extents, 
                        const std::string& name) {
   const Wide elements = count(space, extents, map);
   if (elements == 0) return;
+  const std::vector<int64_t> values = spans(space, extents);
   std::vector<IndexRange> part;
   for (const MapEntry& entry : map) {
-    if (!is_injective(entry, extents)) throw ProgramError(name + ": two points may store to one element");
-    part.push_back(index_range(entry, extents));
+    if (!is_injective(entry, values)) throw ProgramError(name + ": two points may store to one element");
+    part.push_back(index_range(entry, values));
   }
   for (const std::vector<IndexRange>& other : parts_)
     if (std::equal(part.begin(), part.end(), other.begin(),

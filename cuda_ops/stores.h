@@ -19,7 +19,10 @@ struct IndexRange {
   int64_t step;  // greatest common divisor of the factors; 0 where there is one index only
 };
 
-IndexRange index_range(const MapEntry& entry, const std::vector<int64_t>& extents);
+// How many values each index that a map may name takes: the space's dimensions first, rolls from kFirstRoll on.
+std::vector<int64_t> spans(const Space& space, const std::vector<int64_t>& extents);
+
+IndexRange index_range(const MapEntry& entry, const std::vector<int64_t>& spans);
 
 // All that is stored to one of the node's outputs, by any of the program's kernels.
 class OutputStores {

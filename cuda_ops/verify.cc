@@ -31,10 +31,14 @@ uint32_t map_dims(const IndexMap& map, const Space& space, int line) {
   uint32_t dims = 0;
   for (const MapEntry& entry : map) {
     for (const AffineTerm& term : entry.terms) {
-      if (term.dim >= space.rank())
+      const int roll = term.dim - kFirstRoll;
+      if (roll >= static_cast<int>(space.rolls.size()))
+        fail_at_line(line, "r" + std::to_string(roll) + " is no roll of this kernel, which has " +
+                               std::to_string(space.rolls.size()));
+      if (roll < 0 && term.dim >= space.rank())
         fail_at_line(line, "d" + std::to_string(term.dim) + " is no dimension of this kernel's space, which has " +
                                std::to_string(space.rank()));
-      dims |= 1u << term.dim;
+      dims |= space.dims_of(term.dim);
     }
   }
   return dims;
@@ -69,6 +73,28 @@ class KernelVerifier {
  public:
   explicit KernelVerifier(Kernel& kernel) : kernel_(kernel) {}
 
+  void roll(Roll& roll, int line) {
+    const Space& space = kernel_.space;
+    roll.points = 1;
+    uint32_t seen = 0;
+    for (const int d : roll.dims) {
+      if ((seen >> d & 1) != 0) fail_at_line(line, "d" + std::to_string(d) + " stands twice in a roll");
+      seen |= 1u << d;
+      const bool known = d < space.rank() && space.extents[static_cast<size_t>(d)].has_value();
+      if (!known || (space.reduced_mask() >> d & 1) != 0)
+        fail_at_line(line, "a roll runs over dimensions of known extent that are not reduced; d" + std::to_string(d) +
+                               " is none");
+      const int64_t extent = *space.extents[static_cast<size_t>(d)];
+      if (extent != 0 && roll.points > kMaxExtent / extent) fail_at_line(line, "a roll has more than 2^48-1 points");
+      roll.points *= extent;
+    }
+    if (roll.shift < 1 || roll.shift >= roll.points)
+      fail_at_line(line, "a roll of " + std::to_string(roll.points) + " points goes by 1 to one less, not by " +
+                             std::to_string(roll.shift));
+    roll_parts_ *= 2 * static_cast<int64_t>(roll.dims.size());
+    if (roll_parts_ > kMaxRollParts) fail_at_line(line, "the rolls cut the space into more than 1024 parts");
+  }
+
   void statement(Statement& s, int line) {
     if (s.op == Op::input) return input(s, line);
     if (s.op == Op::constant) return;
@@ -89,12 +115,14 @@ class KernelVerifier {
     const uint32_t missing = value.dims & ~map_dims(o.map, kernel_.space, line);
     if (missing != 0)
       fail_at_line(line, value_name(o.value) + " depends on " + dim_list(missing) + ", which the output's map lacks");
-    for (size_t i = 0; i < o.map.size(); ++i) {
-      extent(o.map[i], line);
-      for (size_t k = 0; k < i; ++k)
-        for (const AffineTerm& term : o.map[i].terms)
-          if (has_dim(o.map[k], term.dim))
-            fail_at_line(line, "d" + std::to_string(term.dim) + " stands twice in the output's map");
+    uint32_t seen = 0;
+    for (const MapEntry& entry : o.map) {
+      extent(entry, line);
+      for (const AffineTerm& term : entry.terms) {
+        const uint32_t dims = kernel_.space.dims_of(term.dim);
+        if ((dims & seen) != 0) fail_at_line(line, dim_list(dims & seen) + " stands twice in the output's map");
+        seen |= dims;
+      }
     }
   }
 
@@ -121,10 +149,6 @@ class KernelVerifier {
                              value_name(s.operands[0]) + " does");
     s.scanned = is_scan(s.op);
     s.dims = s.scanned ? s.dims | reduced : s.dims & ~reduced;
-  }
-
-  static bool has_dim(const MapEntry& entry, int d) {
-    return std::any_of(entry.terms.begin(), entry.terms.end(), [&](const AffineTerm& term) { return term.dim == d; });
   }
 
   // An output's extent is written exactly where it is not that of the entry itself.
@@ -185,6 +209,7 @@ class KernelVerifier {
   }
 
   Kernel& kernel_;
+  int64_t roll_parts_ = 1;
   uint32_t plain_ = 0;  // dimensions that stand alone in the map of an input
 };
 
@@ -197,6 +222,7 @@ void verify(Program& program, const ProgramLines& lines) {
     Kernel& kernel = program.kernels[k];
     KernelVerifier verifier(kernel);
     int line = lines[k].space;
+    for (Roll& roll : kernel.space.rolls) verifier.roll(roll, ++line);
     for (Statement& s : kernel.statements) {
       verifier.statement(s, ++line);
       if (s.op == Op::input) use_tensor(program.inputs, inputs, s.tensor, s.storage, s.map.size(), line, "input");

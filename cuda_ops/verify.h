@@ -7,7 +7,7 @@
 
 namespace onnxfuse {
 
-// The line on which each kernel starts: its `space`.  Statements and outputs follow it without gaps.
+// The line on which each kernel starts: its `space`.  Rolls, statements and outputs follow it without gaps.
 struct KernelLine {
   int space;
 };

@@ -22,7 +22,7 @@ class Movement(Values):
         if x is None:
             return None
         kinds = [self.transpose, self.reshape, self.reshape, self.squeeze, self.expand, self.slice, self.split]
-        kinds += [self.gather, self.parts]
+        kinds += [self.gather, self.parts, self.roll]
         return kinds[int(self.rng.integers(len(kinds)))](x)
 
     def transpose(self, x: Var) -> Var:
@@ -106,6 +106,25 @@ class Movement(Values):
             )
         numbers = [self.constant(np.array([n], np.int64)) for n in (*bounds, signed, step)]
         return self.add("Slice", [x, *numbers], shape, x.bound, exact=x.exact)
+
+    def roll(self, x: Var) -> Var:
+        """What is behind some element along an axis, then what is before it."""
+        axes = [k for k, d in enumerate(x.shape) if d > 1]
+        if not axes:
+            return x
+        axis = int(self.rng.choice(axes))
+        extent = x.shape[axis]
+        shift = int(self.rng.integers(1, extent))
+        parts = []
+        for start, end in ((shift, extent), (0, shift)):
+            shape = [end - start if k == axis else d for k, d in enumerate(x.shape)]
+            bounds = {"starts": [start], "ends": [end], "axes": [axis]}
+            if self.opset < 10:
+                parts.append(self.add("Slice", [x], shape, x.bound, exact=x.exact, **bounds))
+            else:
+                numbers = [self.constant(np.array(n, np.int64)) for n in bounds.values()]
+                parts.append(self.add("Slice", [x, *numbers], shape, x.bound, exact=x.exact))
+        return self.add("Concat", parts, x.shape, x.bound, exact=x.exact, axis=axis)
 
     def split(self, x: Var) -> Var:
         axes = [k for k, d in enumerate(x.shape) if d > 1]

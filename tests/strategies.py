@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import (
+    FIRST_ROLL,
     ONE,
     Apply,
     Const,
@@ -22,6 +24,7 @@ from onnxfuse.custom_ops.program import (
     Map,
     Output,
     Program,
+    Roll,
     dependencies,
     dim,
     statement_type,
@@ -78,6 +81,8 @@ def _kernels(
     outer = draw(st.integers(0, rank - reduced)) if reduced else rank
     if not static:
         extents = [draw(st.sampled_from([extent, None])) for extent in extents]
+    rolls = draw(_rolls([k for k in range(rank) if extents[k] and not outer <= k < outer + reduced], extents))
+    kernel = Kernel(tuple(extents), outer, reduced, (), (), rolls)
     statements: list[Any] = []
 
     # One tensor that shows all dimensions without an extent, in any order.
@@ -85,7 +90,7 @@ def _kernels(
     type_ = draw(st.sampled_from(types))
     statements.append(Input(_tensor(tensors, type_, len(shown), None), type_, tuple(dim(k) for k in shown)))
     for _ in range(draw(st.integers(0, 3))):
-        map_ = draw(input_maps(tuple(extents)))
+        map_ = draw(input_maps(kernel))
         type_ = draw(st.sampled_from(types))
         old = [n for n, (t, r) in enumerate(tensors) if (t, r) == (type_, len(map_))]
         number = draw(st.sampled_from([None, *old]))
@@ -93,18 +98,31 @@ def _kernels(
     for _ in range(draw(st.integers(0, 2))):
         statements.append(draw(constants(draw(st.sampled_from([statement_type(s) for s in statements])))))
     for _ in range(draw(st.integers(0, 8))):
-        statements.append(draw(_applications(statements, extents, outer, reduced, operations, types)))
+        kernel = replace(kernel, statements=tuple(statements))
+        statements.append(draw(_applications(kernel, operations, types)))
 
-    kernel = Kernel(tuple(extents), outer, reduced, tuple(statements), ())
+    kernel = replace(kernel, statements=tuple(statements))
     depends = dependencies(kernel)
     stores = []
     for number in range(first_output, first_output + draw(st.integers(1, 3))):
         value = draw(st.integers(0, len(statements) - 1))
         found = statement_type(statements[value])
         storage = draw(st.sampled_from([t for t in TYPES if value_type(t) == found and (t == found or t in types)]))
-        map_ = draw(output_maps(tuple(extents), depends[value]))
+        map_ = draw(output_maps(kernel, depends[value]))
         stores.append(Output(number, storage, map_, value))
-    return Kernel(tuple(extents), outer, reduced, tuple(statements), tuple(stores)), first_output + len(stores)
+    return replace(kernel, outputs=tuple(stores)), first_output + len(stores)
+
+
+@st.composite
+def _rolls(draw: Draw, dims: list[int], extents: list[int | None]) -> tuple[Roll, ...]:
+    """Rolls over some of the dimensions, in any order."""
+    found = []
+    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+        chosen = [k for k in draw(st.permutations(dims)) if draw(st.booleans())]
+        points = math.prod(extents[k] or 0 for k in chosen)
+        if points > 1:
+            found.append(Roll(draw(st.integers(1, points - 1)), tuple(chosen)))
+    return tuple(found)
 
 
 def _tensor(tensors: list[tuple[str, int]], type_: str, rank: int, number: int | None) -> int:
@@ -126,8 +144,9 @@ def constants(draw: Draw, type_: str) -> Const:
 
 
 @st.composite
-def input_maps(draw: Draw, extents: tuple[int | None, ...]) -> Map:
-    """Maps that read a tensor: plain, constant, strided, reversed, merged entries, and dimensions in several."""
+def input_maps(draw: Draw, kernel: Kernel) -> Map:
+    """Maps that read a tensor: plain, constant, strided, reversed, merged and rolled entries, dimensions in several."""
+    extents = kernel.extents
     dims = [k for k in range(len(extents)) if draw(st.booleans())]
     if draw(st.integers(0, 3)) == 0:
         dims = draw(st.permutations(dims))
@@ -153,16 +172,38 @@ def input_maps(draw: Draw, extents: tuple[int | None, ...]) -> Map:
             entries.append(dim(k))
     if draw(st.integers(0, 5)) == 0:
         entries.insert(draw(st.integers(0, len(entries))), Entry((), draw(st.integers(0, 2))))
+    for number in range(len(kernel.rolls)):
+        scale, offset = draw(
+            st.sampled_from([(1, 0), (1, 0), (2, 1), (-1, (kernel.extent(FIRST_ROLL + number) or 0) - 1)])
+        )
+        terms = ((FIRST_ROLL + number, scale),)
+        if draw(st.integers(0, 3)) == 0 and extents:
+            terms = ((draw(st.integers(0, len(extents) - 1)), 1), *terms)
+        entries.insert(draw(st.integers(0, len(entries))), Entry(terms, offset))
     return tuple(entries)
 
 
 @st.composite
-def output_maps(draw: Draw, extents: tuple[int | None, ...], depends: frozenset[int]) -> Map:
-    """Maps that store every element of a tensor once: permuted, reversed, merged entries and 0."""
+def output_maps(draw: Draw, kernel: Kernel, depends: frozenset[int]) -> Map:
+    """Maps that store every element of a tensor once: permuted, reversed, merged, rolled entries and 0."""
+    extents = kernel.extents
     dims = sorted(depends | {k for k in range(len(extents)) if draw(st.booleans())})
     if draw(st.integers(0, 3)) == 0:
         dims = draw(st.permutations(dims))
     entries: list[Entry] = []
+    for number, roll in enumerate(kernel.rolls):
+        k, points = FIRST_ROLL + number, kernel.extent(FIRST_ROLL + number) or 0
+        if not set(roll.dims) <= set(dims) or draw(st.integers(0, 3)) == 0:
+            continue
+        dims = [d for d in dims if d not in roll.dims]
+        kind = draw(st.sampled_from(["plain", "plain", "reversed", "merged"]))
+        other = extents[dims[0]] if dims else None
+        if kind == "reversed":
+            entries.append(Entry(((k, -1),), points - 1, points))
+        elif kind == "merged" and other is not None and other > 1:
+            entries.append(Entry(((dims.pop(0), points), (k, 1)), 0, points * other))
+        else:
+            entries.append(Entry(((k, 1),), 0, points))
     while dims:
         k = dims.pop(0)
         extent = extents[k]
@@ -183,14 +224,11 @@ def output_maps(draw: Draw, extents: tuple[int | None, ...], depends: frozenset[
 @st.composite
 def _applications(
     draw: Draw,
-    statements: list[Any],
-    extents: list[int | None],
-    outer: int,
-    reduced: int,
+    kernel: Kernel,
     operations: tuple[str, ...],
     types: tuple[str, ...],
 ) -> Apply:
-    kernel = Kernel(tuple(extents), outer, reduced, tuple(statements), ())
+    statements = kernel.statements
     depends = dependencies(kernel)
     scanned: set[int] = set()
     by_type: dict[str, list[int]] = {}
@@ -242,7 +280,9 @@ def shapes_for(program: Program, extents: list[list[int]], rng: np.random.Genera
             if not isinstance(statement, Input):
                 continue
             for axis, entry in enumerate(statement.map):
-                reach = entry.offset + sum(scale * (extents[place][k] - 1) for k, scale in entry.terms if scale > 0)
+                spans = [(kernel.extent(k) or 0) if k >= FIRST_ROLL else extents[place][k] for k, _ in entry.terms]
+                scales = [max(scale, 0) for _, scale in entry.terms]
+                reach = entry.offset + sum(scale * (n - 1) for scale, n in zip(scales, spans, strict=True))
                 extent = reach + 1 if entry.extent is None else entry.extent
                 needs.setdefault((statement.tensor, axis), []).append(
                     (place, extent, entry.extent is not None, entry.whole)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import cuda_corpus
 import pytest
+import roll_corpus
 import scan_corpus
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
@@ -64,6 +65,10 @@ def test_schedules(compiler: Path, nvrtc: str, batch: list[cuda_corpus.Case]) ->
 @pytest.mark.parametrize("batch", batches(scan_corpus.operations(), 60), ids=first_and_last)
 def test_scans_and_arguments(compiler: Path, nvrtc: str, batch: list[cuda_corpus.Case]) -> None:
     compile_all(compiler, nvrtc, batch, (90,))
+
+
+def test_rolls(compiler: Path, nvrtc: str) -> None:
+    compile_all(compiler, nvrtc, [*roll_corpus.cases("f32"), *roll_corpus.cases("f16")], (75, 90, 120))
 
 
 @pytest.mark.parametrize("batch", batches(scan_corpus.schedules(), 40), ids=first_and_last)

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "boxes.h"
 #include "plan.h"
 
 namespace onnxfuse {
@@ -26,7 +27,9 @@ bool same_types(const std::vector<Type>& types, const std::vector<TensorRef>& te
                     [](Type a, const TensorRef& b) { return a == b.type; });
 }
 
-bool same_access(const Access& a, const Access& b) { return a.offset == b.offset && a.strides == b.strides; }
+bool same_access(const Access& a, const Access& b) {
+  return a.offset == b.offset && a.strides == b.strides && a.rolled == b.rolled;
+}
 
 bool same_binding(const BoundProgram& a, const BoundProgram& b) {
   return std::equal(
@@ -98,10 +101,18 @@ class CpuEngine : public Engine {
     plan->bound = bound;
     plan->input_types = types_of(inputs);
     plan->output_types = types_of(outputs);
-    for (size_t k = 0; k < program_->kernels.size(); ++k)
-      if (!is_empty(program_->kernels[k], bound.kernels[k]))
-        plan->kernels.push_back(
-            compile_kernel(program_->kernels[k], bound.kernels[k], plan->input_types, plan->output_types));
+    const auto compile = [&](const Kernel& kernel, const BoundKernel& bound_kernel) {
+      plan->kernels.push_back(compile_kernel(kernel, bound_kernel, plan->input_types, plan->output_types));
+    };
+    for (size_t k = 0; k < program_->kernels.size(); ++k) {
+      const Kernel& kernel = program_->kernels[k];
+      if (is_empty(kernel, bound.kernels[k])) continue;
+      if (kernel.space.rolls.empty()) {
+        compile(kernel, bound.kernels[k]);
+      } else {
+        for (const Box& box : unrolled(kernel, bound.kernels[k])) compile(box.kernel, box.bound);
+      }
+    }
     return plan;
   }
 

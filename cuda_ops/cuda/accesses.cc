@@ -11,14 +11,22 @@ int find_class(const std::vector<std::vector<int64_t>>& classes, const std::vect
   return static_cast<int>(std::find(classes.begin(), classes.end(), strides) - classes.begin());
 }
 
+// Strides along the plan's parallel dimensions, then along its rolls.
+std::vector<int64_t> parallel_strides(const PlanAccess& access) {
+  std::vector<int64_t> strides = access.parallel;
+  strides.insert(strides.end(), access.rolled.begin(), access.rolled.end());
+  return strides;
+}
+
 }  // namespace
 
 Accesses::Accesses(const Plan& plan, const Schedule& schedule, Parameters& parameters)
     : plan_(plan), schedule_(schedule), parameters_(parameters) {
   has_tail_ = !plan.reduces && schedule.lanes > 1 && plan.parallel.back().extent % schedule.lanes != 0;
   const auto note = [&](const PlanAccess& access) {
-    if (find_class(parallel_classes_, access.parallel) == static_cast<int>(parallel_classes_.size())) {
-      parallel_classes_.push_back(access.parallel);
+    const std::vector<int64_t> parallel = parallel_strides(access);
+    if (find_class(parallel_classes_, parallel) == static_cast<int>(parallel_classes_.size())) {
+      parallel_classes_.push_back(parallel);
     }
     if (find_class(reduced_classes_, access.reduced) == static_cast<int>(reduced_classes_.size())) {
       reduced_classes_.push_back(access.reduced);
@@ -37,10 +45,15 @@ LaneMode Accesses::lane_mode(const PlanAccess& access) const {
 }
 
 bool Accesses::streams(const PlanAccess& access) const {
-  if (plan_.reduces) {
-    return std::any_of(access.parallel.begin(), access.parallel.end(), [](int64_t s) { return s != 0; });
+  if (plan_.reduces) return varies(access);
+  for (size_t d = 0; d < access.parallel.size(); ++d) {
+    bool moves = access.parallel[d] != 0;
+    for (size_t r = 0; r < access.rolled.size(); ++r) {
+      moves = moves || (access.rolled[r] != 0 && plan_.rolls[r].scales[d] != 0);
+    }
+    if (!moves) return false;
   }
-  return std::all_of(access.parallel.begin(), access.parallel.end(), [](int64_t s) { return s != 0; });
+  return true;
 }
 
 void Accesses::declare_strides(const std::vector<std::vector<int64_t>>& classes, const char* prefix, bool wide) {
@@ -101,14 +114,33 @@ void Accesses::write_coordinates(Writer& out, const std::vector<PlanDim>& dims, 
   out.line("const " + type + " " + coordinate + "0 = " + left + ";");
 }
 
-void Accesses::write_parallel_coordinates(Writer& out) const { write_coordinates(out, plan_.parallel, false); }
+void Accesses::write_parallel_coordinates(Writer& out) const {
+  write_coordinates(out, plan_.parallel, false);
+  write_rolls(out);
+}
+
+void Accesses::write_rolls(Writer& out) const {
+  const std::string type = index_type();
+  for (size_t r = 0; r < plan_.rolls.size(); ++r) {
+    const PlanRoll& roll = plan_.rolls[r];
+    const std::string name = "w" + std::to_string(r), points = std::to_string(roll.points);
+    std::string index = std::to_string(roll.shift);
+    for (size_t d = 0; d < roll.scales.size(); ++d) {
+      if (roll.scales[d] == 0) continue;
+      index += " + c" + std::to_string(d) + (roll.scales[d] == 1 ? "" : " * " + std::to_string(roll.scales[d]));
+    }
+    out.line("const " + type + " " + name + "s = " + index + ";");
+    out.line("const " + type + " " + name + " = " + name + "s < " + points + " ? " + name + "s : " + name + "s - " +
+             points + ";");
+  }
+}
 
 void Accesses::write_reduced_coordinates(Writer& out) const {
   if (plan_.reduced.size() > 1) write_coordinates(out, plan_.reduced, true);
 }
 
 std::string Accesses::stride(const PlanAccess& access, bool reduced, size_t dim) const {
-  const std::vector<int64_t>& strides = reduced ? access.reduced : access.parallel;
+  const std::vector<int64_t> strides = reduced ? access.reduced : parallel_strides(access);
   if (strides[dim] == 0 || strides[dim] == 1) return std::to_string(strides[dim]);
   const int c = find_class(reduced ? reduced_classes_ : parallel_classes_, strides);
   return std::string("p.") + (reduced ? "rs" : "ps") + std::to_string(c) + "_" + std::to_string(dim);
@@ -118,11 +150,13 @@ void Accesses::write_base(Writer& out, const PlanAccess& access, const std::stri
                           const std::string& pointer) const {
   const std::string type = plan_.reduces || plan_.wide_parallel ? "i64" : "i32";
   std::string offset;
-  for (size_t d = 0; d < access.parallel.size(); ++d) {
-    if (access.parallel[d] == 0) continue;
+  const std::vector<int64_t> strides = parallel_strides(access);
+  for (size_t d = 0; d < strides.size(); ++d) {
+    if (strides[d] == 0) continue;
     if (!offset.empty()) offset += " + ";
-    offset += "static_cast<" + type + ">(c" + std::to_string(d) + ")";
-    if (access.parallel[d] != 1) offset += " * " + stride(access, false, d);
+    const size_t dims = access.parallel.size();
+    offset += "static_cast<" + type + ">(" + (d < dims ? "c" : "w") + std::to_string(d < dims ? d : d - dims) + ")";
+    if (strides[d] != 1) offset += " * " + stride(access, false, d);
   }
   out.line(std::string(access.output ? "" : "const ") + cuda_type(access.storage) + "* const " + name + " = p." +
            pointer + (offset.empty() ? "" : " + (" + offset + ")") + ";");

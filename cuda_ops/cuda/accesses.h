@@ -19,7 +19,8 @@ enum class LaneMode : uint8_t {
 };
 
 // In generated code, `id` numbers the parallel points and `r` the reduced ones (of lane 0 of the thread's vector);
-// c0, c1, ... and r0, r1, ... are their coordinates along the plan's dimensions.
+// c0, c1, ... and r0, r1, ... are their coordinates along the plan's dimensions, w0, w1, ... what its rolls make of
+// them.
 class Accesses {
  public:
   Accesses(const Plan& plan, const Schedule& schedule, Parameters& parameters);
@@ -47,6 +48,7 @@ class Accesses {
 
  private:
   std::string stride(const PlanAccess& access, bool reduced, size_t dim) const;
+  void write_rolls(Writer& out) const;
   std::string extent(bool reduced, size_t dim) const;
   int stride_class(std::vector<std::vector<int64_t>>& classes, const std::vector<int64_t>& strides) const;
   void write_coordinates(Writer& out, const std::vector<PlanDim>& dims, bool reduced) const;

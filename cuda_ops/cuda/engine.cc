@@ -23,7 +23,9 @@ constexpr size_t kMaxPlans = 64;  // that an engine remembers
 
 std::atomic<int> engines{0};  // that there are
 
-bool same(const Access& a, const Access& b) { return a.offset == b.offset && a.strides == b.strides; }
+bool same(const Access& a, const Access& b) {
+  return a.offset == b.offset && a.strides == b.strides && a.rolled == b.rolled;
+}
 
 bool same(const std::vector<Access>& a, const std::vector<Access>& b) {
   if (a.size() != b.size()) return false;

@@ -15,8 +15,15 @@ void for_each_access(const Plan& plan, Visit visit) {
   for (const PlanAccess& access : plan.outputs) visit(access);
 }
 
-bool varies(const std::vector<int64_t>& strides) {
+bool varies_along(const std::vector<int64_t>& strides) {
   return std::any_of(strides.begin(), strides.end(), [](int64_t s) { return s != 0; });
+}
+
+// Whether neighbouring lanes may be on the two sides of where a roll wraps around.
+bool lanes_wrap(const Plan& plan, bool lanes_reduced) {
+  return !lanes_reduced && std::any_of(plan.rolls.begin(), plan.rolls.end(), [](const PlanRoll& roll) {
+    return !roll.scales.empty() && roll.scales.back() != 0;
+  });
 }
 
 size_t widest_vector_element(const Plan& plan, bool lanes_reduced) {
@@ -43,7 +50,7 @@ int raw_words(const PlanAccess& access, bool lanes_reduced, int lanes) {
 int choose_lanes(const Plan& plan, bool lanes_reduced, const Alignments& alignments) {
   const std::vector<PlanDim>& dims = lanes_reduced ? plan.reduced : plan.parallel;
   const size_t widest = widest_vector_element(plan, lanes_reduced);
-  if (dims.empty() || widest == 0) return 1;
+  if (dims.empty() || widest == 0 || lanes_wrap(plan, lanes_reduced)) return 1;
   int lanes = static_cast<int>(kVectorBytes / widest);
   // A single dimension may end in the middle of a vector: the last thread takes a slower way.
   const bool has_tail = !plan.reduces && plan.parallel.size() == 1;
@@ -59,7 +66,9 @@ int choose_lanes(const Plan& plan, bool lanes_reduced, const Alignments& alignme
       for (size_t k = 0; k + 1 < own.size(); ++k) {
         if (own[k] % lanes != 0) return false;
       }
-      return std::all_of(other.begin(), other.end(), [&](int64_t stride) { return stride % lanes == 0; });
+      const auto whole = [&](int64_t stride) { return stride % lanes == 0; };
+      return std::all_of(other.begin(), other.end(), whole) &&
+             std::all_of(access.rolled.begin(), access.rolled.end(), whole);
     };
     while (lanes > 1 && !fits()) lanes /= 2;
   });
@@ -72,7 +81,7 @@ int vector_bytes(const Plan& plan, bool lanes_reduced, int lanes) {
 
 // What rows share is near anyway, and copies have 4 bytes or more.
 int staged_bytes(const Plan& plan, const PlanAccess& access, int lanes) {
-  const bool own = plan.parallel_points == 1 || varies(access.parallel);
+  const bool own = plan.parallel_points == 1 || varies(access);
   if (!access.used || !own || access.reduced.empty() || access.reduced.back() != 1) return 0;
   const int bytes = lanes * static_cast<int>(type_size(access.storage));
   return bytes == 4 || bytes == 8 || bytes == 16 ? bytes : 0;
@@ -116,7 +125,7 @@ Footprint footprint(const Kernel& kernel, const Plan& plan, const Stages& stages
     for (int i = 0; i < count; ++i) {
       if (stages.scope[i] != Scope::point || stages.first_pass[i] < 0 || last[i] <= pass) continue;
       if (kernel.statements[i].op == Op::input) {
-        const bool loaded = varies(plan.inputs[i].parallel) || stages.first_pass[i] <= pass;
+        const bool loaded = varies(plan.inputs[i]) || stages.first_pass[i] <= pass;
         if (loaded) live += raw_words(plan.inputs[i], lanes_reduced, lanes);
       } else if (stages.kept[i] && stages.first_pass[i] <= pass) {
         live += lanes * words(kernel.statements[i].type);
@@ -139,8 +148,7 @@ Footprint footprint(const Kernel& kernel, const Plan& plan, const Stages& stages
     result.scan_bytes += static_cast<int>(type_size(type));
   }
   for (int i = 0; i < count; ++i) {
-    if (kernel.statements[i].op == Op::input && stages.first_pass[i] == stages.passes &&
-        !varies(plan.inputs[i].parallel)) {
+    if (kernel.statements[i].op == Op::input && stages.first_pass[i] == stages.passes && !varies(plan.inputs[i])) {
       result.constant += raw_words(plan.inputs[i], lanes_reduced, lanes);
     }
   }
@@ -154,7 +162,7 @@ bool lanes_along_reduced(const Kernel& kernel, const Plan& plan) {
   // Where most bytes are neighbours along.
   size_t reduced = 0, parallel = 0;
   for_each_access(plan, [&](const PlanAccess& access) {
-    const size_t weight = type_size(access.storage) * (varies(access.reduced) && varies(access.parallel) ? 16 : 1);
+    const size_t weight = type_size(access.storage) * (varies_along(access.reduced) && varies(access) ? 16 : 1);
     if (access.reduced.back() == 1) reduced += weight;
     if (access.parallel.back() == 1) parallel += weight;
   });

@@ -57,7 +57,10 @@ class Extents {
           if (known_[root(axes_[s.tensor] + a)]) continue;
           int64_t last = s.map[a].offset;
           for (const AffineTerm& term : s.map[a].terms) {
-            last += term.scale > 0 ? term.scale * (extent(dims_[k] + term.dim) - 1) : 0;
+            const int roll = term.dim - kFirstRoll;
+            const int64_t values =
+                roll >= 0 ? program_.kernels[k].space.rolls[roll].points : extent(dims_[k] + term.dim);
+            last += term.scale > 0 ? term.scale * (values - 1) : 0;
           }
           result[s.tensor][a] = std::max(result[s.tensor][a], last + 1);
         }

@@ -6,12 +6,21 @@
 namespace onnxfuse::cuda {
 namespace {
 
-// One dimension of the space with the stride of every access along it (inputs, then outputs).
+// One dimension of the space with the stride of every access along it (inputs, then outputs), and of every roll.
 struct Column {
   PlanDim dim;
-  std::vector<int64_t> strides;
+  std::vector<int64_t> strides, rolls;
   std::vector<bool> lacks;
 };
+
+int64_t stride_of(const Roll& roll, const std::vector<int64_t>& extents, int d) {
+  int64_t stride = 1;
+  for (size_t place = roll.dims.size(); place-- > 0;) {
+    if (roll.dims[place] == d) return stride;
+    stride *= extents[roll.dims[place]];
+  }
+  return 0;
+}
 
 std::vector<Column> columns(const Kernel& kernel, const BoundKernel& bound, const std::vector<int>& dims) {
   std::vector<Column> result;
@@ -26,11 +35,14 @@ std::vector<Column> columns(const Kernel& kernel, const BoundKernel& bound, cons
     for (size_t k = 0; k < bound.outputs.size(); ++k) {
       bool present = false;
       for (const MapEntry& entry : kernel.outputs[k].map) {
-        for (const AffineTerm& term : entry.terms) present = present || term.dim == d;
+        for (const AffineTerm& term : entry.terms) {
+          present = present || (kernel.space.dims_of(term.dim) >> d & 1u) != 0;
+        }
       }
       column.strides.push_back(present ? bound.outputs[k].strides[d] : 0);
       column.lacks.push_back(!present);
     }
+    for (const Roll& roll : kernel.space.rolls) column.rolls.push_back(stride_of(roll, bound.extents, d));
     result.push_back(std::move(column));
   }
   return result;
@@ -38,10 +50,9 @@ std::vector<Column> columns(const Kernel& kernel, const BoundKernel& bound, cons
 
 bool mergeable(const Column& outer, const Column& inner) {
   if (outer.lacks != inner.lacks) return false;
-  for (size_t k = 0; k < outer.strides.size(); ++k) {
-    if (outer.strides[k] != inner.strides[k] * inner.dim.extent) return false;
-  }
-  return true;
+  const auto steps_alike = [&](int64_t a, int64_t b) { return a == b * inner.dim.extent; };
+  return std::equal(outer.strides.begin(), outer.strides.end(), inner.strides.begin(), steps_alike) &&
+         std::equal(outer.rolls.begin(), outer.rolls.end(), inner.rolls.begin(), steps_alike);
 }
 
 std::vector<Column> merged(std::vector<Column> list) {
@@ -72,13 +83,18 @@ int64_t product(const std::vector<PlanDim>& dims) {
   return points;
 }
 
-bool needs_64_bits(const std::vector<PlanDim>& dims, const std::vector<int64_t>& strides) {
-  int64_t span = 0;
+bool needs_64_bits(const std::vector<PlanDim>& dims, const std::vector<int64_t>& strides, int64_t span = 0) {
   for (size_t k = 0; k < dims.size(); ++k) span += std::llabs(strides[k]) * (dims[k].extent - 1);
   return span >= (int64_t{1} << 31) - 1024;
 }
 
 }  // namespace
+
+bool varies(const PlanAccess& access) {
+  const auto moves = [](int64_t stride) { return stride != 0; };
+  return std::any_of(access.parallel.begin(), access.parallel.end(), moves) ||
+         std::any_of(access.rolled.begin(), access.rolled.end(), moves);
+}
 
 Plan make_plan(const Kernel& kernel, const BoundKernel& bound, const ActualTypes& types) {
   Plan plan;
@@ -95,14 +111,21 @@ Plan make_plan(const Kernel& kernel, const BoundKernel& bound, const ActualTypes
   const std::vector<Column> reduced = without_points_once(merged(columns(kernel, bound, reduced_dims)));
   for (const Column& column : parallel) plan.parallel.push_back(column.dim);
   for (const Column& column : reduced) plan.reduced.push_back(column.dim);
+  for (size_t r = 0; r < space.rolls.size(); ++r) {
+    plan.rolls.push_back({{}, space.rolls[r].shift, space.rolls[r].points});
+    for (const Column& column : parallel) plan.rolls.back().scales.push_back(column.rolls[r]);
+  }
   plan.parallel_points = product(plan.parallel);
   plan.reduced_points = product(plan.reduced);
   plan.fixed_reduction = true;
   for (const PlanDim& dim : plan.reduced) plan.fixed_reduction = plan.fixed_reduction && dim.fixed;
 
-  const auto fill = [&](PlanAccess& access, size_t row, int64_t offset) {
+  const auto fill = [&](PlanAccess& access, size_t row, const Access& bound_access) {
     access.used = true;
-    access.offset = offset;
+    access.offset = bound_access.offset;
+    access.rolled = bound_access.rolled;
+    int64_t rolled = 0;
+    for (size_t r = 0; r < plan.rolls.size(); ++r) rolled += std::llabs(access.rolled[r]) * (plan.rolls[r].points - 1);
     for (size_t k = 0; k < parallel.size(); ++k) {
       access.parallel.push_back(parallel[k].strides[row]);
       if (parallel[k].lacks[row]) access.lacks_parallel |= 1u << k;
@@ -111,7 +134,7 @@ Plan make_plan(const Kernel& kernel, const BoundKernel& bound, const ActualTypes
       access.reduced.push_back(reduced[k].strides[row]);
       if (reduced[k].lacks[row]) access.lacks_reduced |= 1u << k;
     }
-    plan.wide_parallel = plan.wide_parallel || needs_64_bits(plan.parallel, access.parallel);
+    plan.wide_parallel = plan.wide_parallel || needs_64_bits(plan.parallel, access.parallel, rolled);
     plan.wide_reduced = plan.wide_reduced || needs_64_bits(plan.reduced, access.reduced);
   };
   plan.inputs.resize(kernel.statements.size());
@@ -120,7 +143,7 @@ Plan make_plan(const Kernel& kernel, const BoundKernel& bound, const ActualTypes
     if (statement.op != Op::input) continue;
     plan.inputs[k].tensor = statement.tensor;
     plan.inputs[k].storage = types.inputs[statement.tensor];
-    fill(plan.inputs[k], k, bound.inputs[k].offset);
+    fill(plan.inputs[k], k, bound.inputs[k]);
   }
   plan.outputs.resize(kernel.outputs.size());
   for (size_t k = 0; k < kernel.outputs.size(); ++k) {
@@ -129,10 +152,10 @@ Plan make_plan(const Kernel& kernel, const BoundKernel& bound, const ActualTypes
     access.tensor = kernel.outputs[k].tensor;
     access.storage = types.outputs[access.tensor];
     access.round = is_16bit_float(kernel.outputs[k].storage) && access.storage == Type::f32;
-    fill(access, kernel.statements.size() + k, bound.outputs[k].offset);
+    fill(access, kernel.statements.size() + k, bound.outputs[k]);
     for (const MapEntry& entry : kernel.outputs[k].map) {
       for (const AffineTerm& term : entry.terms) {
-        access.per_point = access.per_point || (plan.reduces && (space.reduced_mask() >> term.dim & 1u) != 0);
+        access.per_point = access.per_point || (plan.reduces && (space.reduced_mask() & space.dims_of(term.dim)) != 0);
       }
     }
   }

@@ -14,6 +14,13 @@ struct PlanDim {
   bool fixed = false;  // the program itself says the extent, so that generated code may hold it
 };
 
+// shift + sum of scales[k] * (index along the parallel dimension k) is less than twice the points, and taken modulo
+// them.
+struct PlanRoll {
+  std::vector<int64_t> scales;
+  int64_t shift = 0, points = 1;
+};
+
 struct PlanAccess {
   bool used = false;  // false: the statement is not an input
   bool output = false;
@@ -22,6 +29,7 @@ struct PlanAccess {
   bool round = false;        // an output that the program declares with 16 bits and the session holds as f32
   int64_t offset = 0;        // in elements
   std::vector<int64_t> parallel, reduced;  // strides along the plan's dimensions, in elements
+  std::vector<int64_t> rolled;             // strides along the plan's rolls, in elements
   uint32_t lacks_parallel = 0;             // outputs: the sets of dimensions that are missing in the map
   uint32_t lacks_reduced = 0;
   bool per_point = false;  // outputs: has reduced dimensions in its map
@@ -31,6 +39,7 @@ struct PlanAccess {
 // kernel reduces, over the reduced ones.
 struct Plan {
   std::vector<PlanDim> parallel, reduced;
+  std::vector<PlanRoll> rolls;
   std::vector<PlanAccess> inputs;   // one for each statement
   std::vector<PlanAccess> outputs;  // one for each output of the kernel
   bool reduces = false;             // or scans: has reduced dimensions
@@ -45,6 +54,9 @@ struct Plan {
 struct ActualTypes {
   std::vector<Type> inputs, outputs;
 };
+
+// Whether the parallel points have elements of their own.
+bool varies(const PlanAccess& access);
 
 Plan make_plan(const Kernel& kernel, const BoundKernel& bound, const ActualTypes& types);
 

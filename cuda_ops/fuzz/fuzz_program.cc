@@ -54,9 +54,12 @@ std::vector<Shape> fitting_shapes(const Program& program) {
     for (const Statement& s : kernel.statements) {
       for (size_t d = 0; s.op == Op::input && d < s.map.size(); ++d) {
         __int128 last = s.map[d].offset;
-        for (const AffineTerm& term : s.map[d].terms)
-          last += static_cast<__int128>(std::max<int64_t>(term.scale, 0)) *
-                  (kernel.space.extents[term.dim].value_or(3) - 1);
+        for (const AffineTerm& term : s.map[d].terms) {
+          const int roll = term.dim - kFirstRoll;
+          const int64_t values =
+              roll >= 0 ? kernel.space.rolls[roll].points : kernel.space.extents[term.dim].value_or(3);
+          last += static_cast<__int128>(std::max<int64_t>(term.scale, 0)) * (values - 1);
+        }
         int64_t& extent = shapes[s.tensor][d];
         const int64_t shown = s.map[d].extent.value_or(static_cast<int64_t>(std::min<__int128>(last, 1 << 20)) + 1);
         extent = std::max(extent, shown);

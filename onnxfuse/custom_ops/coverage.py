@@ -43,7 +43,7 @@ def axis_of(kernel: Kernel, entry: Entry, natural: int | None) -> Axis:
     low: int | None = entry.offset
     high: int | None = entry.offset
     for k, scale in entry.terms:
-        extent = kernel.extents[k]
+        extent = kernel.extent(k)
         reach = None if extent is None else scale * max(extent - 1, 0)
         if scale < 0:
             low = None if low is None or reach is None else low + reach

@@ -138,6 +138,11 @@ class Emitter:
             self.require("Slice with steps", 10)
         return self.node("Slice", [x], axes=list(axes), starts=list(starts), ends=closed)
 
+    def roll(self, x: str, axis: int, shift: int, points: int) -> str:
+        """Element (i + shift) % points of x at i along the axis."""
+        parts = [self.slice(x, [axis], [start], [end], [1]) for start, end in ((shift, points), (0, shift))]
+        return self.concat(parts, axis)
+
     def gather(self, x: str, indices: str, axis: int) -> str:
         """x[..., indices, ...] along the axis."""
         return self.node("Gather", [x, indices], axis=axis)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from onnxfuse.custom_ops.emit import Emitter
-from onnxfuse.custom_ops.program import Entry, Input, Kernel
+from onnxfuse.custom_ops.program import FIRST_ROLL, Entry, Input, Kernel, Roll
 from onnxfuse.custom_ops.spell import spell
 from onnxfuse.custom_ops.types import to_numpy
 
@@ -93,6 +95,9 @@ class Space:
         static = np.array(entry.offset, np.int64)
         pieces: list[str] = []
         for k, scale in entry.terms:
+            if k >= FIRST_ROLL:
+                pieces.append(e.constant(scale * self._rolled(self.kernel.rolls[k - FIRST_ROLL], dims)))
+                continue
             behind = len(dims) - 1 - dims.index(k)
             extent = self.kernel.extents[k]
             if extent is None:
@@ -111,6 +116,14 @@ class Space:
         for piece in pieces[1:]:
             total = e.node("Add", [total, piece])
         return total
+
+    def _rolled(self, roll: Roll, dims: Sequence[int]) -> npt.NDArray[np.int64]:
+        """A roll's indices as an array whose axes are `dims`, of extent 1 where they are not those of the roll."""
+        extents = [self.kernel.extents[k] or 0 for k in roll.dims]
+        table = (np.arange(math.prod(extents), dtype=np.int64) + roll.shift) % math.prod(extents)
+        order = sorted(range(len(roll.dims)), key=lambda place: dims.index(roll.dims[place]))
+        shape = [self.kernel.extents[k] or 0 if k in roll.dims else 1 for k in dims]
+        return table.reshape(extents).transpose(order).reshape(shape)
 
     def spread(self, value: Value, dims: Sequence[int]) -> Value:
         """The value with the full extent of each of the dimensions."""

@@ -7,6 +7,7 @@ import re
 from typing import NoReturn
 
 from onnxfuse.custom_ops.program import (
+    FIRST_ROLL,
     VERSION_LINE,
     Apply,
     Const,
@@ -16,6 +17,7 @@ from onnxfuse.custom_ops.program import (
     Map,
     Output,
     Program,
+    Roll,
     Statement,
 )
 from onnxfuse.custom_ops.types import TYPES, VALUE_TYPES, integer_range, is_float
@@ -25,8 +27,9 @@ from onnxfuse.errors import ProgramError
 __all__ = ["parse"]
 
 _NUMBER = r"(?:0|[1-9][0-9]{0,17})"
-_TERM = re.compile(rf"(?:(-?{_NUMBER})\*)?d({_NUMBER})")
+_TERM = re.compile(rf"(?:(-?{_NUMBER})\*)?([dr])({_NUMBER})")
 _DIM = re.compile(rf"d({_NUMBER})(?:=({_NUMBER}))?")
+_ROLL = re.compile(rf"r({_NUMBER}) = roll ({_NUMBER})((?: d{_NUMBER})+)")
 _STATEMENT = re.compile(rf"%({_NUMBER}) = (.+)")
 _INPUT = re.compile(rf"input ({_NUMBER}) (\w+) \[(.*)\]")
 _CONST = re.compile(r"const (\w+) (\S+)")
@@ -75,6 +78,10 @@ class _Parser:
     def kernel(self) -> Kernel:
         extents, outer, reduced = self.space()
         self.at += 1
+        rolls: list[Roll] = []
+        while self.line().startswith("r"):
+            rolls.append(self.roll(len(rolls)))
+            self.at += 1
         statements: list[Statement] = []
         while self.line().startswith("%"):
             statements.append(self.statement(len(statements)))
@@ -87,7 +94,7 @@ class _Parser:
             self.fail(f"expected a statement ('%{len(statements)} = ...') or an output, found {_shown(self.line())}")
         if self.at < len(self.lines) and self.line().split(" ")[0] != "space":
             self.fail(f"expected an output, 'space' or the end, found {_shown(self.line())}")
-        return Kernel(extents, outer, reduced, tuple(statements), tuple(outputs))
+        return Kernel(extents, outer, reduced, tuple(statements), tuple(outputs), tuple(rolls))
 
     def space(self) -> tuple[tuple[int | None, ...], int, int]:
         words = self.line().split(" ")
@@ -110,6 +117,12 @@ class _Parser:
         if bars[0] == bars[1]:
             self.fail("no dimension between the bars; a space that reduces nothing has no bars")
         return tuple(extents), bars[0], bars[1] - bars[0]
+
+    def roll(self, number: int) -> Roll:
+        match = _ROLL.fullmatch(self.line())
+        if not match or int(match[1]) != number:
+            self.fail(f"expected 'r{number} = roll NUMBER dK ...', found {_shown(self.line())}")
+        return Roll(int(match[2]), tuple(int(word[1:]) for word in match[3].split()))
 
     def statement(self, number: int) -> Statement:
         match = _STATEMENT.fullmatch(self.line())
@@ -158,11 +171,14 @@ class _Parser:
         words = affine.split("+")
         for place, word in enumerate(words):
             if match := _TERM.fullmatch(word):
-                terms.append((int(match[2]), 1 if match[1] is None else int(match[1])))
+                index = int(match[3]) + (FIRST_ROLL if match[2] == "r" else 0)
+                terms.append((index, 1 if match[1] is None else int(match[1])))
             elif place == len(words) - 1 and re.fullmatch(_NUMBER, word):
                 offset = int(word)
             else:
-                self.fail(f"map entry {_shown(text)}: expected terms 'dK' or 'N*dK', then a number, joined by '+'")
+                self.fail(
+                    f"map entry {_shown(text)}: expected terms 'dK', 'rK' or 'N*dK', then a number, joined by '+'"
+                )
         return Entry(tuple(terms), offset, int(extent) if colon else None)
 
     def const(self, type_: str, literal: str) -> Const:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.types import is_float, value_type
 
 __all__ = [
+    "FIRST_ROLL",
     "ONE",
     "VERSION_LINE",
     "Apply",
@@ -24,6 +26,7 @@ __all__ = [
     "Map",
     "Output",
     "Program",
+    "Roll",
     "Statement",
     "dependence",
     "dependencies",
@@ -32,14 +35,17 @@ __all__ = [
 ]
 
 VERSION_LINE = "onnxfuse 1"
+# What r0 is numbered as among the indices of a map; those below are dimensions of the space.
+FIRST_ROLL = 8
 
 
 @dataclass(frozen=True)
 class Entry:
     """The index along one dimension of a tensor: offset + sum of scale * (index along space dimension dim).
 
-    `terms` are pairs (dim, scale) ordered by dim. `extent` is the extent of the tensor's dimension, where the map must
-    say it: in an output where it cannot be read off, in an input where a plain dk reads the first part only.
+    `terms` are pairs (dim, scale) ordered by dim, which may be a roll (from FIRST_ROLL on). `extent` is the extent of
+    the tensor's dimension, where the map must say it: in an output where it cannot be read off, in an input where a
+    plain dk reads the first part only.
     """
 
     terms: tuple[tuple[int, int], ...] = ()
@@ -49,25 +55,30 @@ class Entry:
     @property
     def plain(self) -> int | None:
         """The space dimension where the index is that of one dimension as it stands (a plain dk), else None."""
-        if self.offset == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
+        if self.offset == 0 and len(self.terms) == 1 and self.terms[0][1] == 1 and self.terms[0][0] < FIRST_ROLL:
             return self.terms[0][0]
         return None
+
+    @property
+    def roll(self) -> int | None:
+        """The roll where the index is that of one as it stands (a plain rk), else None."""
+        plain = self.offset == 0 and len(self.terms) == 1 and self.terms[0][1] == 1
+        return self.terms[0][0] if plain and self.terms[0][0] >= FIRST_ROLL else None
 
     @property
     def whole(self) -> int | None:
         """In an input's map: the space dimension that runs over all of the tensor's (or is broadcast), else None."""
         return self.plain if self.extent is None else None
 
-    @property
-    def dims(self) -> frozenset[int]:
-        """The space dimensions that the index depends on."""
-        return frozenset(k for k, _ in self.terms)
-
     def __str__(self) -> str:
-        parts = [f"d{k}" if scale == 1 else f"{scale}*d{k}" for k, scale in self.terms]
+        parts = [_index_name(k) if scale == 1 else f"{scale}*{_index_name(k)}" for k, scale in self.terms]
         if self.offset or not parts:
             parts.append(str(self.offset))
         return "+".join(parts) + ("" if self.extent is None else f":{self.extent}")
+
+
+def _index_name(k: int) -> str:
+    return f"d{k}" if k < FIRST_ROLL else f"r{k - FIRST_ROLL}"
 
 
 Map: TypeAlias = tuple[Entry, ...]
@@ -151,6 +162,20 @@ Statement: TypeAlias = Input | Const | Apply
 
 
 @dataclass(frozen=True)
+class Roll:
+    """An index that maps use beside those of the space's dimensions: one that starts elsewhere and wraps around.
+
+    It is the row-major index over `dims` plus `shift`, modulo their number of points. The extents of `dims` are known.
+    """
+
+    shift: int
+    dims: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return " ".join((f"roll {self.shift}", *(f"d{k}" for k in self.dims)))
+
+
+@dataclass(frozen=True)
 class Output:
     """A store of `value` to the node's output `tensor`, whose elements have `type`, through `map`."""
 
@@ -176,6 +201,7 @@ class Kernel:
     reduced: int
     statements: tuple[Statement, ...]
     outputs: tuple[Output, ...]
+    rolls: tuple[Roll, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -187,6 +213,20 @@ class Kernel:
         """The reduced dimensions."""
         return frozenset(range(self.outer, self.outer + self.reduced))
 
+    def extent(self, k: int) -> int | None:
+        """The extent of dk, or the number of points of a roll; None where a run shows it."""
+        if k < FIRST_ROLL:
+            return self.extents[k]
+        return math.prod(self.extents[d] or 0 for d in self.rolls[k - FIRST_ROLL].dims)
+
+    def behind(self, k: int) -> tuple[int, ...]:
+        """The space's dimensions that an index depends on: dk itself, or those that a roll runs over."""
+        return (k,) if k < FIRST_ROLL else self.rolls[k - FIRST_ROLL].dims
+
+    def dims(self, *entries: Entry) -> list[int]:
+        """The space's dimensions that the entries of a map depend on, in the order of the entries and their terms."""
+        return [d for entry in entries for k, _ in entry.terms for d in self.behind(k)]
+
     def lines(self) -> list[str]:
         """The kernel's lines of text."""
         dims = [f"d{k}" if extent is None else f"d{k}={extent}" for k, extent in enumerate(self.extents)]
@@ -194,7 +234,8 @@ class Kernel:
             end = self.outer + self.reduced
             dims = [*dims[: self.outer], "|", *dims[self.outer : end], "|", *dims[end:]]
         body = [f"%{number} = {statement}" for number, statement in enumerate(self.statements)]
-        return [" ".join(["space", *dims]), *body, *(str(output) for output in self.outputs)]
+        rolls = [f"r{number} = {roll}" for number, roll in enumerate(self.rolls)]
+        return [" ".join(["space", *dims]), *rolls, *body, *(str(output) for output in self.outputs)]
 
 
 @dataclass(frozen=True)
@@ -249,16 +290,17 @@ def statement_type(statement: Statement) -> str:
     return value_type(statement.type) if isinstance(statement, Input) else statement.type
 
 
-def dependence(statement: Statement, earlier: Sequence[frozenset[int]], reduced: frozenset[int]) -> frozenset[int]:
+def dependence(kernel: Kernel, statement: Statement, earlier: Sequence[frozenset[int]]) -> frozenset[int]:
     """The space dimensions that a statement's value depends on, from those of the earlier statements' values."""
     if isinstance(statement, Input):
-        return frozenset(k for entry in statement.map for k in entry.dims)
+        return frozenset(kernel.dims(*statement.map))
     if isinstance(statement, Const):
         return frozenset()
     dims = frozenset(k for operand in statement.operands for k in earlier[operand])
     primitive = PRIMITIVES.get(statement.op)
     if primitive is None:
         return dims
+    reduced = kernel.reduced_dims
     return dims - reduced if primitive.reduces else dims | reduced if primitive.scans else dims
 
 
@@ -266,5 +308,5 @@ def dependencies(kernel: Kernel) -> tuple[frozenset[int], ...]:
     """For each statement, the space dimensions that its value depends on."""
     found: list[frozenset[int]] = []
     for statement in kernel.statements:
-        found.append(dependence(statement, found, kernel.reduced_dims))
+        found.append(dependence(kernel, statement, found))
     return tuple(found)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from onnxfuse.custom_ops.layout import FULL, Source, Space, Value
-from onnxfuse.custom_ops.program import Entry, Input
+from onnxfuse.custom_ops.program import FIRST_ROLL, Entry, Input
 from onnxfuse.custom_ops.types import value_type
 
 __all__ = ["read"]
@@ -19,7 +20,8 @@ def read(space: Space, statement: Input) -> Value:
     """
     type_ = value_type(statement.type)
     x = space.emitter.cast(space.inputs[statement.tensor], statement.type, type_)
-    dims = [k for entry in statement.map for k, _ in entry.terms]
+    original, (statement, x) = statement, _rolled(space, statement, x)
+    dims = space.kernel.dims(*statement.map)
     if len(set(dims)) < len(dims):
         name, sources = _diagonal(space, statement, x)
     elif _in_place(space, statement):
@@ -37,11 +39,30 @@ def read(space: Space, statement: Input) -> Value:
     else:
         name, dims, sources = _separable(space, statement, x)
         name = space.emitter.transpose(name, [dims.index(k) for k in sorted(dims)])
+    rolled = [entry for entry in original.map if entry.roll is not None]
+    sources.update(dict.fromkeys(space.kernel.dims(*rolled), frozenset((FULL,))))
     if not dims:
         return Value(name, type_)
     rank = space.rank - min(dims)
     name = space.emitter.unsqueeze(name, [place for place, k in enumerate(space.axes(rank)) if k not in dims])
     return Value(name, type_, rank, sources)
+
+
+def _rolled(space: Space, statement: Input, x: str) -> tuple[Input, str]:
+    """The tensor rolled along the axes that stand for a roll, which then are read without one."""
+    map_ = list(statement.map)
+    for axis, entry in enumerate(map_):
+        if entry.roll is None:
+            continue
+        roll, points = space.kernel.rolls[entry.roll - FIRST_ROLL], space.kernel.extent(entry.roll) or 0
+        x = space.emitter.roll(x, axis, roll.shift, points)
+        terms: list[tuple[int, int]] = []
+        scale = 1
+        for k in reversed(roll.dims):
+            terms.append((k, scale))
+            scale *= space.kernel.extents[k] or 0
+        map_[axis] = Entry(tuple(sorted(terms)))
+    return replace(statement, map=tuple(map_)), x
 
 
 def _in_place(space: Space, statement: Input) -> bool:
@@ -65,7 +86,7 @@ def _separable(space: Space, statement: Input, x: str) -> tuple[str, list[int], 
     sources: dict[int, frozenset[Source]] = {}
     for axis in reversed(range(len(statement.map))):
         entry = statement.map[axis]
-        own = [k for k, _ in entry.terms]
+        own = space.kernel.dims(entry)
         digits = _digits(space, entry)
         if digits and axis == len(statement.map) - 1:
             total = math.prod(digits)
@@ -84,7 +105,7 @@ def _range(space: Space, entry: Entry) -> tuple[int, int | None, int] | None:
     if entry.whole is not None or len(entry.terms) != 1:
         return None
     k, step = entry.terms[0]
-    extent = space.kernel.extents[k]
+    extent = space.kernel.extents[k] if k < FIRST_ROLL else None
     if not extent or (step != 1 and space.emitter.opset < 10):
         return None
     last = entry.offset + step * (extent - 1)
@@ -99,7 +120,7 @@ def _digits(space: Space, entry: Entry) -> list[int]:
     extents: list[int] = []
     weight = 1
     for k, scale in reversed(entry.terms):
-        extent = space.kernel.extents[k]
+        extent = space.kernel.extents[k] if k < FIRST_ROLL else None
         if not extent or scale != weight or len(entry.terms) < 2:
             return []
         extents.insert(0, extent)
@@ -110,7 +131,7 @@ def _digits(space: Space, entry: Entry) -> list[int]:
 def _diagonal(space: Space, statement: Input, x: str) -> tuple[str, dict[int, frozenset[Source]]]:
     """A dimension in several entries: elements of the flat tensor by number. Axes are in the order of dimensions."""
     e = space.emitter
-    dims = sorted({k for entry in statement.map for k, _ in entry.terms})
+    dims = sorted(set(space.kernel.dims(*statement.map)))
     shape = e.node("Shape", [x])
     number: str | None = None
     for axis, entry in enumerate(statement.map):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfuse.custom_ops.formulas import ARGUMENTS, FORMULAS, REDUCTIONS, SCANS, argument, scan
-from onnxfuse.custom_ops.program import Apply, Const, Entry, Input, Kernel, Map, Output, Program
+from onnxfuse.custom_ops.program import FIRST_ROLL, Apply, Const, Entry, Input, Kernel, Map, Output, Program, Roll
 from onnxfuse.custom_ops.types import is_float, is_narrow, to_numpy, value_type
 
 __all__ = ["evaluate"]
@@ -83,10 +83,16 @@ class _Run:
         """For each entry, the indices as an array over the dimensions."""
         grid = dict(zip(dims, np.ogrid[tuple(slice(self.extents[k]) for k in dims)], strict=True)) if dims else {}
 
+        def rolled(roll: Roll) -> Array:
+            total = np.zeros((1,) * len(dims), np.int64)
+            for k in roll.dims:
+                total = total * self.extents[k] + grid[k]
+            return (total + roll.shift) % math.prod(self.extents[k] for k in roll.dims)
+
         def affine(entry: Entry) -> Array:
             total = np.full((1,) * len(dims), entry.offset, np.int64)
             for k, scale in entry.terms:
-                total = total + scale * grid[k]
+                total = total + scale * (grid[k] if k < FIRST_ROLL else rolled(self.kernel.rolls[k - FIRST_ROLL]))
             return total
 
         return tuple(affine(entry) for entry in map_)
@@ -149,7 +155,7 @@ class _Run:
         return index.reshape([*x.shape[:start], *[1] * (end - start), *x.shape[end:]])
 
     def store(self, output: Output, value: Array, results: dict[int, Array]) -> None:
-        dims = sorted(k for entry in output.map for k, _ in entry.terms)
+        dims = sorted(self.kernel.dims(*output.map))
         shape = []
         for entry in output.map:
             natural = self.extents[entry.plain] if entry.plain is not None else 1

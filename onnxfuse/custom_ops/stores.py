@@ -8,7 +8,7 @@ import numpy as np
 
 from onnxfuse.custom_ops.emit import Emitter, NoFunctionError
 from onnxfuse.custom_ops.layout import Space, Value
-from onnxfuse.custom_ops.program import Entry, Output
+from onnxfuse.custom_ops.program import FIRST_ROLL, Entry, Output
 from onnxfuse.custom_ops.types import value_type
 
 __all__ = ["Part", "store"]
@@ -35,6 +35,8 @@ def store(emitter: Emitter, parts: Sequence[Part]) -> str:
 def _whole(output: Output, space: Space, value: Value) -> str:
     """One value that fills the tensor."""
     e = space.emitter
+    if any(k >= FIRST_ROLL for entry in output.map for k, _ in entry.terms):
+        return _unrolled(output, space, value)
     dims = [k for entry in output.map for k in _descending(entry)]
     value = space.spread(value, dims)
     if _in_place(output, space, value, dims):
@@ -44,6 +46,11 @@ def _whole(output: Output, space: Space, value: Value) -> str:
     for place, k in enumerate(dims):
         if scales[k] < 0:
             name = _reversed(space, name, place, k)
+    return _with_axes_of(e, name, output)
+
+
+def _with_axes_of(e: Emitter, name: str, output: Output) -> str:
+    """From an axis for each term to one for each entry of the output's map."""
     groups = [len(entry.terms) for entry in output.map if entry.terms]
     if max(groups, default=0) > 1:
         name = _merged(e, name, groups, [entry.extent or 0 for entry in output.map if entry.terms])
@@ -62,6 +69,26 @@ def _merged(e: Emitter, name: str, groups: Sequence[int], extents: Sequence[int]
     name = e.transpose(name, [first[k] + i for k in order for i in range(groups[k])])
     name = e.reshape(name, e.ints([0 if groups[k] == 1 else extents[k] for k in order]))
     return e.transpose(name, [order.index(k) for k in range(len(groups))])
+
+
+def _unrolled(output: Output, space: Space, value: Value) -> str:
+    """One value that fills the tensor, through rolls: laid out with an axis for each term first."""
+    e, kernel = space.emitter, space.kernel
+    indices = [k for entry in output.map for k in _descending(entry)]
+    name = space.arranged(value, [d for k in indices for d in kernel.behind(k)])
+    behind = [len(kernel.behind(k)) for k in indices]
+    if max(behind) > 1:
+        name = _merged(e, name, behind, [kernel.extent(k) or 0 for k in indices])
+    scales = dict(term for entry in output.map for term in entry.terms)
+    for axis, k in enumerate(indices):
+        if k >= FIRST_ROLL:
+            points = kernel.extent(k) or 0
+            name = e.roll(name, axis, points - kernel.rolls[k - FIRST_ROLL].shift, points)
+            if scales[k] < 0:
+                name = e.gather(name, e.ints(range(points - 1, -1, -1)), axis)
+        elif scales[k] < 0:
+            name = _reversed(space, name, axis, k)
+    return _with_axes_of(e, name, output)
 
 
 def _in_place(output: Output, space: Space, value: Value, dims: Sequence[int]) -> bool:
@@ -91,7 +118,7 @@ def _stacks(output: Output, axis: int) -> bool:
     """True where the output is a part of the tensor cut across this axis alone."""
     whole = all(entry.extent is None for place, entry in enumerate(output.map) if place != axis)
     terms = output.map[axis].terms
-    return whole and (not terms or (len(terms) == 1 and terms[0][1] == 1))
+    return whole and (not terms or (len(terms) == 1 and terms[0][1] == 1 and terms[0][0] < FIRST_ROLL))
 
 
 def _stacked(e: Emitter, parts: Sequence[Part], axis: int) -> str:
@@ -108,7 +135,7 @@ def _scattered(e: Emitter, parts: Sequence[Part]) -> str:
     shape = _shape(e, parts)
     numbers, elements = [], []
     for output, space, value in parts:
-        dims = sorted(k for entry in output.map for k, _ in entry.terms)
+        dims = sorted(space.kernel.dims(*output.map))
         number = e.constant(np.zeros((), np.int64))
         for axis, entry in enumerate(output.map):
             indices = space.index(entry, dims)

@@ -8,6 +8,7 @@ from typing import NoReturn
 from onnxfuse.custom_ops.coverage import Stores, axis_of, fail_at
 from onnxfuse.custom_ops.primitives import PRIMITIVES, Primitive
 from onnxfuse.custom_ops.program import (
+    FIRST_ROLL,
     Apply,
     Const,
     Entry,
@@ -16,6 +17,7 @@ from onnxfuse.custom_ops.program import (
     Map,
     Output,
     Program,
+    Roll,
     dependence,
     statement_type,
 )
@@ -26,7 +28,9 @@ __all__ = ["MAX_TEXT", "verify"]
 
 MAX_TEXT = 64 * 1024
 MAX_KERNELS = 16
-MAX_RANK = 8
+MAX_RANK = FIRST_ROLL
+MAX_ROLLS = 8
+MAX_ROLL_PARTS = 1024  # that the rolls of a kernel cut its space into: twice the dimensions of each
 MAX_STATEMENTS = 1024
 MAX_TENSORS = 64
 MAX_MAGNITUDE = 2**48 - 1
@@ -50,7 +54,7 @@ def verify(program: Program) -> None:
     line = 2
     for kernel in program.kernels:
         _KernelCheck(kernel, line, inputs, outputs, stores).run()
-        line += 1 + len(kernel.statements) + len(kernel.outputs)
+        line += 1 + len(kernel.rolls) + len(kernel.statements) + len(kernel.outputs)
     inputs.check_numbering()
     outputs.check_numbering()
     stores.check_covered()
@@ -98,6 +102,13 @@ class _KernelCheck:
 
     def run(self) -> None:
         self.space()
+        parts = 1
+        for number, roll in enumerate(self.kernel.rolls):
+            self.line += 1
+            self.roll(number, roll)
+            parts *= 2 * len(roll.dims)
+            if parts > MAX_ROLL_PARTS:
+                self.fail(f"the rolls cut the space into more than {MAX_ROLL_PARTS} parts")
         for number, statement in enumerate(self.kernel.statements):
             self.line += 1
             if isinstance(statement, Input):
@@ -110,7 +121,7 @@ class _KernelCheck:
                     self.fail(f"no constant has type {statement.type!r}; expected one of {' '.join(VALUE_TYPES)}")
             else:
                 self.apply(number, statement)
-            self.depends.append(dependence(statement, self.depends, self.kernel.reduced_dims))
+            self.depends.append(dependence(self.kernel, statement, self.depends))
         if not self.kernel.outputs:
             self.fail("the kernel has no output")
         for output in self.kernel.outputs:
@@ -134,6 +145,22 @@ class _KernelCheck:
             if extent is not None:
                 self.magnitude(extent, f"the extent of d{k}", 0)
 
+    def roll(self, number: int, roll: Roll) -> None:
+        kernel = self.kernel
+        if number >= MAX_ROLLS:
+            self.fail(f"a kernel may have {MAX_ROLLS} rolls")
+        if len(set(roll.dims)) < len(roll.dims):
+            self.fail("a dimension stands twice in a roll")
+        for k in roll.dims:
+            if not 0 <= k < kernel.rank:
+                self.fail(f"the space has no d{k}, its rank is {kernel.rank}")
+            if kernel.extents[k] is None or k in kernel.reduced_dims:
+                self.fail(f"a roll runs over dimensions of known extent that are not reduced; d{k} is none")
+        points = math.prod(kernel.extents[k] or 0 for k in roll.dims)
+        self.magnitude(points, "the number of points of a roll", 0)
+        if not 0 < roll.shift < points:
+            self.fail(f"a roll of {points} points by {roll.shift}; the number must be from 1 to {max(points - 1, 0)}")
+
     def magnitude(self, number: int, what: str, lowest: int = -MAX_MAGNITUDE) -> None:
         if not lowest <= number <= MAX_MAGNITUDE:
             self.fail(f"{what} is {number}; it must be from {lowest} to 2^48-1")
@@ -141,8 +168,10 @@ class _KernelCheck:
     def map(self, map_: Map) -> None:
         for entry in map_:
             for k, scale in entry.terms:
-                if not 0 <= k < self.kernel.rank:
-                    self.fail(f"map entry '{entry}': the space has no d{k}, its rank is {self.kernel.rank}")
+                if not 0 <= k < self.kernel.rank and not 0 <= k - FIRST_ROLL < len(self.kernel.rolls):
+                    self.fail(
+                        f"map entry '{entry}': the space has no {Entry(((k, 1),))}, its rank is {self.kernel.rank}"
+                    )
                 if scale == 0:
                     self.fail(f"map entry '{entry}': a coefficient may not be 0; leave the term out")
                 self.magnitude(scale, f"map entry '{entry}': a coefficient")
@@ -229,7 +258,7 @@ class _KernelCheck:
         found = statement_type(kernel.statements[output.value])
         if found != value_type(output.type):
             self.fail(f"an output of type {output.type} stores a {value_type(output.type)}, %{output.value} is {found}")
-        dims = [k for entry in output.map for k, _ in entry.terms]
+        dims = kernel.dims(*output.map)
         if missing := self.depends[output.value] - set(dims):
             self.fail(f"%{output.value} depends on {_names(missing)}, which must stand in the output's map")
         for k in dims:
@@ -244,7 +273,7 @@ class _KernelCheck:
                 self.fail(f"map entry '{entry}': the extent is that of the entry itself; leave it out")
             self.injective(entry)
             axes.append(axis_of(kernel, entry, natural))
-            if not axes[-1].inside() and all(kernel.extents[k] != 0 for k, _ in entry.terms):
+            if not axes[-1].inside() and all(kernel.extent(k) != 0 for k, _ in entry.terms):
                 self.fail(f"map entry '{entry}': indices go from {axes[-1].low} to {axes[-1].high}, out of the extent")
         points = (
             math.prod(kernel.extents[k] or 0 for k in dims)
@@ -261,7 +290,7 @@ class _KernelCheck:
                     f"map entry '{entry}': two points may store to one element; each coefficient must be larger "
                     "than the smaller ones, times their known extents less one, can sum up to"
                 )
-            extent = self.kernel.extents[k]
+            extent = self.kernel.extent(k)
             reach = None if extent is None else reach + abs(scale) * max(extent - 1, 0)
 
 

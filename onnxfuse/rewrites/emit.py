@@ -7,9 +7,23 @@ that equal regions give equal programs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
-from onnxfuse.custom_ops.program import ONE, Apply, Const, Entry, Input, Kernel, Output, Program, Statement
+from onnxfuse.custom_ops.program import (
+    FIRST_ROLL,
+    ONE,
+    Apply,
+    Const,
+    Entry,
+    Input,
+    Kernel,
+    Output,
+    Program,
+    Roll,
+    Statement,
+)
 from onnxfuse.custom_ops.types import value_type
+from onnxfuse.custom_ops.verify import MAX_ROLL_PARTS, MAX_ROLLS
 from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.fragment import RefusalError, Value
 from onnxfuse.rewrites.idioms import improve
@@ -43,6 +57,7 @@ class _Emission:
         self.numbers: dict[Statement, int] = {}
         self.value_numbers: dict[Value, int] = {}
         self.tensors: dict[str, int] = {}
+        self.rolls: dict[Roll, int] = {}
 
     def run(self, outputs: list[tuple[str, str]]) -> Emitted:
         results = []
@@ -78,7 +93,10 @@ class _Emission:
             reduced=len(reduced),
             statements=tuple(self.statements),
             outputs=tuple(results),
+            rolls=tuple(self.rolls),
         )
+        if len(kernel.rolls) > MAX_ROLLS or prod(2 * len(roll.dims) for roll in kernel.rolls) > MAX_ROLL_PARTS:
+            raise RefusalError("it rolls more dimensions than a kernel may")
         self._check_extents(kernel)
         kernel, notes = improve(kernel)
         program = Program((kernel,))
@@ -97,7 +115,7 @@ class _Emission:
         stride = place.step
         dims = self.space.current(place.dims)
         for d in reversed(dims):
-            terms.append((self.position[d], stride))
+            terms.append((self.index(d), stride))
             extent = self.space.extents[d]
             if d != dims[0]:
                 if not isinstance(extent, int):
@@ -107,12 +125,20 @@ class _Emission:
                 stride *= extent
         return Entry(tuple(sorted(terms)), place.start)
 
+    def index(self, d: int) -> int:
+        """The number of a dimension in a map."""
+        if d not in self.space.rolled:
+            return self.position[d]
+        base, shift = self.space.rolled[d]
+        roll = Roll(shift, tuple(self.position[b] for b in self.space.current(base)))
+        return FIRST_ROLL + self.rolls.setdefault(roll, len(self.rolls))
+
     def stored(self, entries: Entries) -> tuple[Entry, ...]:
         """The map of an output, with the extents that cannot be read off it."""
         result = []
         for dims in entries:
             entry = self.affine(Place(dims)) if dims else ONE
-            if len(dims) > 1:
+            if len(dims) > 1 or any(d in self.space.rolled for d in self.space.current(dims)):
                 extent = self.space.extent(self.space.current(dims))
                 if not isinstance(extent, int):
                     raise RefusalError("it reshapes along a dimension whose extent is not static")

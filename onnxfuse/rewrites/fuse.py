@@ -23,6 +23,7 @@ from onnxfuse.rewrites.lowering import LOWERINGS, RUNNABLE_OPSET, lower
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 from onnxfuse.rewrites.parts import divided, in_parts, needed_outside, trimmed, upstream
 from onnxfuse.rewrites.regions import Region, grow_regions
+from onnxfuse.rewrites.rolls import rolled, take_rolls
 from onnxfuse.rewrites.savings import accuracy_notes, bytes_saved, described
 from onnxfuse.rewrites.scatter import broken_up, scattered
 from onnxfuse.rewrites.shapes import TensorType
@@ -111,7 +112,7 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
             refuse(i, "nothing uses its results")
             continue
         try:
-            fragment = lower(view.operator(i))
+            fragment = rolled(view, fragments, i) or lower(view.operator(i))
             _check_allowed(fragment, choice)
             fragments[i] = fragment
             for name, array in fragment.constants.items():
@@ -120,15 +121,16 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
         except RefusalError as refusal:
             refuse(i, refusal.reason)
     refused: dict[int, str] = {}
+    rolling = take_rolls(view, fragments)
     lowered = dict(fragments)
-    taken = inline(view, fragments)
+    taken = rolling | inline(view, fragments)
     while scattering := _fuse_regions(view, fragments, choice, found.fused, refused):
         # The regions grow anew without what scatters them.
         for i, reason in scattering.items():
             del lowered[i]
             refuse(i, reason)
         fragments = dict(lowered)
-        taken = inline(view, fragments)
+        taken = rolling | inline(view, fragments)
     for i in taken - _attach_gone(view, found.fused, taken):
         refused.setdefault(i, "it is part of what some of its users compute; for the others it stays")
     for i, reason in refused.items():

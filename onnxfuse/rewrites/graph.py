@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -40,6 +41,7 @@ class GraphView:
     new_constants: dict[str, np.ndarray] = field(default_factory=dict)  # that fragments need and the graph lacks
     producer: dict[str, int] = field(default_factory=dict)
     consumers: dict[str, list[int]] = field(default_factory=dict)
+    reads: dict[int, tuple[str, ...]] = field(default_factory=dict)  # of nodes that read other values than their inputs
 
     def __post_init__(self) -> None:
         for i, proto in enumerate(self.protos):
@@ -57,8 +59,14 @@ class GraphView:
 
     def producers_of(self, i: int) -> list[int]:
         """The nodes that make what node `i` and its bodies read, each once, in the order of the inputs."""
-        names = [*self.protos[i].input, *self.captures.get(i, ())]
+        names = [*self.reads.get(i, self.protos[i].input), *self.captures.get(i, ())]
         return list(dict.fromkeys(self.producer[n] for n in names if n in self.producer))
+
+    def bypass(self, i: int, name: str, between: Collection[int]) -> None:
+        """Has node `i` read a value itself that it reads through the nodes `between`, whose only user it is."""
+        self.reads[i] = (name,)
+        others = [c for c in self.consumers[name] if c not in between]
+        self.consumers[name] = sorted({*others, i})
 
     def dead(self) -> set[int]:
         """The nodes whose results nothing uses, not even by way of other nodes."""

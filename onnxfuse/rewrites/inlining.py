@@ -50,7 +50,7 @@ class _Inlining:
             result: dict[int, Fragment] = {}
             failed: set[int] = set()
             for i in sorted(self.fragments.keys() - self.taken):
-                if any(self.view.producer.get(n) in self.taken for n in self.view.protos[i].input):
+                if any(p in self.taken for p in self.view.producers_of(i)):
                     try:
                         result[i] = self.with_inputs(i)
                     except RefusalError:
@@ -146,7 +146,7 @@ class _Inlining:
             b.fragment.constants.update(self.fragments[j].constants)
         b.fragment.outputs = {name: mapped(value) for name, value in original.outputs.items()}
         b.fragment.steps = _needed(b.fragment)  # not the whole of what only parts are used of
-        b.fragment.inlined = frozenset(inlined)
+        b.fragment.inlined = original.inlined | inlined
         Layout(Space(self.view.symbols)).add(b.fragment)  # refuses what lies in no space
         return b.fragment
 

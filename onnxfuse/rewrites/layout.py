@@ -82,8 +82,8 @@ class Layout:
         """Whether the space has a point that stores the value, whatever the extents: a dimension that the value does
         not lie along may be empty, and with it the space.
         """
-        own = {d for dims in self.laid_out(value) or () for d in dims}
-        if not set(self.space.current(self.depends.get(self.behind(value), ()))) & self.space.reduced:
+        own = {d for dims in self.laid_out(value) or () for d in self.space.bases(dims)}
+        if not set(self.space.bases(self.depends.get(self.behind(value), ()))) & self.space.reduced:
             own |= self.space.reduced  # a value of the row, which is stored once a row
         extents = (self.space.extents[d] for d in self.space.order if d not in own)
         return all(isinstance(extent, int) and extent > 0 for extent in extents)
@@ -133,6 +133,8 @@ class _Pending:
             tuple(d for p in pieces for d in self.space.current(parts[p])) if all(p in parts for p in pieces) else None
             for pieces in view.target
         ]
+        for axis, shift in view.rolls.items():
+            fixed[axis] = self.space.roll(fixed[axis] or (), -shift)
         return self.fill(value.shape, [f if f or d == 1 else None for f, d in zip(fixed, value.shape, strict=True)])
 
     def lay_out(self, step: Value) -> None:
@@ -158,9 +160,9 @@ class _Pending:
     def dependence(self, step: Value, k: int) -> tuple[int, ...]:
         """The dimensions on which operand `k` of a step depends."""
         if (step, k) in self.reads:
-            return self.space.current(tuple(d for place in self.reads[step, k] for d in place.dims))
+            return self.space.bases(d for place in self.reads[step, k] for d in place.dims)
         base = self.base.behind(step.operands[k])
-        return self.space.current(self.depends.get(base) or self.base.depends.get(base, ()))
+        return self.space.bases(self.depends.get(base) or self.base.depends.get(base, ()))
 
     def show(self, step: Value) -> Shown:
         """What a step's operands show together."""
@@ -209,7 +211,7 @@ class _Pending:
                     self.identify(before, dims)
                 fixed[p] = self.space.current(dims)
         fixed = [None if dims is None else self.space.current(dims) for dims in fixed]
-        taken = [d for dims in fixed for d in dims or ()]
+        taken = [d for dims in fixed for d in self.space.bases(dims or ())]
         if len(set(taken)) < len(taken):
             raise RefusalError("it combines two dimensions of its result with the same one of the region")
         for p, fixed_dims in enumerate(fixed):
@@ -228,6 +230,8 @@ class _Pending:
         """Makes two ways to lie along a dimension the same: one is a single dimension, which becomes the other's."""
         one, others = (a[0], b) if len(a) == 1 else (b[0], a)
         different = RefusalError("its operands lie along different dimensions of the region")
+        if any(d in self.space.rolled for d in (one, *others)):
+            raise RefusalError("its operands lie along a dimension from different starts")
         if min(len(a), len(b)) != 1 or one in others or self.space.extents[one] != self.space.extent(others):
             raise different
         if {d in self.space.reduced for d in (one, *others)} == {True, False}:
@@ -235,7 +239,7 @@ class _Pending:
         lying = [*self.base.entries.values(), *self.entries.values()]
         lying += [tuple(p.dims for p in places) for reads in (self.base.reads, self.reads) for places in reads.values()]
         for entries in lying:
-            dims = {d for parts in entries for d in self.space.current(parts)}
+            dims = {d for parts in entries for d in self.space.bases(parts)}
             if one in dims and dims & set(others):
                 raise different
         self.space.replace(one, others)
@@ -258,6 +262,8 @@ class _Pending:
             entries = tuple(map(space.current, entries))  # reading through a reshape may have split some
         dims = [d for k in step.axes for d in entries[k]]
         block_set = frozenset(dims)
+        if block_set & {d for r in space.rolled for d in (r, *space.bases((r,)))}:
+            raise RefusalError("it reduces along what the region rolls")
         ordered = step.scans or PRIMITIVES[step.op].kind == "argument"  # where the order of the points matters
         if not block_set:
             if PRIMITIVES[step.op].kind == "argument" or "exclusive" in step.flags:

@@ -27,7 +27,7 @@ def scattered(kernel: Kernel) -> bool:
     maps = [s.map for s in kernel.statements if isinstance(s, Input)] + [o.map for o in kernel.outputs]
     contiguous: dict[frozenset[int], set[int]] = {}
     for map_ in maps:
-        dims = frozenset(k for entry in map_ for k in entry.dims if kernel.extents[k] != 1)
+        dims = frozenset(k for k in kernel.dims(*map_) if kernel.extents[k] != 1)
         if len(dims) > 1:
             contiguous.setdefault(dims, set()).add(_innermost(kernel, map_))
     # Dimensions that only one tensor spans can be walked in its order; but a walk has one order for all of them.
@@ -45,17 +45,15 @@ def broken_up(kernel: Kernel) -> bool:
     if all(kernel.extents[k] is not None for k in dims) and prod(kernel.extents[k] or 0 for k in dims) <= SMALL:
         return False
     reads = [s for s in kernel.statements if isinstance(s, Input)]
-    return any(_run(kernel, dims, s.map) * size(s.type) < _SHORT_RUN for s in reads if _spans(s.map, dims))
-
-
-def _spans(map_: Map, dims: list[int]) -> bool:
-    return {k for entry in map_ for k in entry.dims} >= set(dims)
+    return any(
+        _run(kernel, dims, s.map) * size(s.type) < _SHORT_RUN for s in reads if set(kernel.dims(*s.map)) >= set(dims)
+    )
 
 
 def _run(kernel: Kernel, dims: list[int], map_: Map) -> float:
     """Points in a row that are neighbours in a tensor that spans `dims`; infinity where that is not known."""
     length = 1
-    entries = [entry for entry in map_ if set(entry.dims) & set(dims)]
+    entries = [entry for entry in map_ if set(kernel.dims(entry)) & set(dims)]
     for k, entry in zip(reversed(dims), reversed(entries), strict=False):
         extent = kernel.extents[k]
         if entry.plain != k:
@@ -69,7 +67,9 @@ def _run(kernel: Kernel, dims: list[int], map_: Map) -> float:
 def _innermost(kernel: Kernel, map_: Map) -> int:
     """The dimension along which neighbours in the space are closest in the tensor."""
     for entry in reversed(map_):
-        terms = [(abs(scale), k) for k, scale in entry.terms if kernel.extents[k] != 1]
+        # Of what a roll runs over, the last dimension has its neighbours next to each other.
+        last = [(abs(scale), kernel.behind(k)) for k, scale in entry.terms]
+        terms = [(scale, dims[-1]) for scale, dims in last if any(kernel.extents[k] != 1 for k in dims)]
         if terms:
             return min(terms)[1]
     return -1

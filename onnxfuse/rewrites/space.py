@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -41,7 +41,8 @@ class Shown:
 class Space:
     """The dimensions of a region, in order; numbers stay when others are inserted or one is split.
 
-    `distance` is how far from the right end each stood where it first came up.
+    `distance` is how far from the right end each stood where it first came up. `rolled` are dimensions that no loop
+    runs over and that are in no order: each is the row-major index over some that are, plus a shift, modulo its extent.
     """
 
     symbols: Symbols
@@ -50,11 +51,18 @@ class Space:
     distance: dict[int, int] = field(default_factory=dict)
     splits: dict[int, tuple[int, ...]] = field(default_factory=dict)
     reduced: frozenset[int] = frozenset()
+    rolled: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict)
 
     def copy(self) -> Space:
         """A copy to try something on."""
         return Space(
-            self.symbols, list(self.order), dict(self.extents), dict(self.distance), dict(self.splits), self.reduced
+            self.symbols,
+            list(self.order),
+            dict(self.extents),
+            dict(self.distance),
+            dict(self.splits),
+            self.reduced,
+            dict(self.rolled),
         )
 
     def walk(self) -> list[int]:
@@ -78,6 +86,49 @@ class Space:
         if not any(d in self.splits for d in dims):
             return dims
         return tuple(part for d in dims for part in (self.current(self.splits[d]) if d in self.splits else (d,)))
+
+    def bases(self, dims: Iterable[int]) -> tuple[int, ...]:
+        """The dimensions, as they are now, that these depend on: themselves, or those that they roll over."""
+        return tuple(
+            base
+            for d in self.current(tuple(dims))
+            for base in (self.bases(self.rolled[d][0]) if d in self.rolled else (d,))
+        )
+
+    def roll(self, dims: tuple[int, ...], shift: int) -> tuple[int, ...]:
+        """Dimensions whose index is that over `dims` plus `shift`, modulo their extent. Raises RefusalError."""
+        base, before = self.rolled[dims[0]] if len(dims) == 1 and dims[0] in self.rolled else (dims, 0)
+        base, extent = self.current(base), self.extent(dims)
+        if not base or not isinstance(extent, int) or any(d in self.rolled for d in base):
+            raise RefusalError("it rolls a dimension whose extent is not static, or that is rolled in parts")
+        if self.reduced & set(base):
+            raise RefusalError("it rolls what the region reduces")
+        shift = (before + shift) % extent
+        if shift == 0:
+            return base
+        for d, (own, own_shift) in self.rolled.items():
+            if self.current(own) == base and own_shift == shift:
+                return (d,)
+        new = len(self.extents)
+        self.extents[new], self.distance[new], self.rolled[new] = extent, self.distance[base[-1]], (base, shift)
+        return (new,)
+
+    def rebase(self, rolled: int) -> int:
+        """Makes a rolled dimension one of the order, and the one that it rolls over, and others do, a rolled one."""
+        base, shift = self.rolled[rolled]
+        base = self.current(base)
+        users = [d for d, (own, _) in self.rolled.items() if base[0] in self.current(own)]
+        if len(base) > 1 or any(self.current(self.rolled[d][0]) != base for d in users):
+            raise RefusalError("it reshapes what is rolled in parts")
+        self.order[self.order.index(base[0])] = rolled
+        self.rolled[base[0]] = ((rolled,), -shift % int(self.extents[rolled]))
+        del self.rolled[rolled]
+        for d in users:
+            if d == rolled:
+                continue
+            moved = (self.rolled[d][1] - shift) % int(self.extents[rolled])
+            self.rolled[d] = ((rolled,), moved)
+        return rolled
 
     def extent(self, dims: tuple[int, ...]) -> Dim:
         """The extent of a row-major product of dimensions."""
@@ -114,6 +165,8 @@ class Space:
 
     def split(self, d: int, extents: Sequence[Dim]) -> tuple[int, ...]:
         """Splits a dimension in parts, the outermost first."""
+        if d in self.rolled:
+            self.rebase(d)
         place = self.order.index(d)
         parts = []
         for k, extent in enumerate(extents):
@@ -188,6 +241,10 @@ class Space:
             whole = len(place.dims) <= 1 and place.start == 0 and place.step == 1
             if not whole and len(pieces) == 1 and k not in view.cuts and shape[k] != view.extents[pieces[0]]:
                 raise RefusalError("it reads a part of what may be broadcast")  # a symbol that may be 1, expanded
+            if k in view.rolls:
+                if place != Place(place.dims):
+                    raise RefusalError("it shows a part of what is rolled")
+                place = Place(self.roll(place.dims, view.rolls[k]))
             if k in view.cuts:
                 start, step = view.cuts[k]
                 place = Place(place.dims, start + step * place.start, step * place.step)
@@ -207,10 +264,12 @@ class Space:
             extent, distance = shape[p], len(shape) - p
             if result[p] or (extent == 1 and p not in forced):
                 continue
-            before = max((self.order.index(d) for dims in result[:p] for d in dims), default=-1)
-            after = min((self.order.index(d) for dims in result[p + 1 :] for d in dims), default=len(self.order))
+            before = max((self.order.index(d) for dims in result[:p] for d in self.bases(dims)), default=-1)
+            after = min(
+                (self.order.index(d) for dims in result[p + 1 :] for d in self.bases(dims)), default=len(self.order)
+            )
             after = max(after, before + 1)
-            used = {d for dims in result for d in dims}
+            used = {d for dims in result for d in self.bases(dims)}
             free = [d for d in self.order[before + 1 : after] if d not in used and self.extents[d] == extent]
             # A dimension that stood where this shape has another open position of that extent belongs there.
             open_ = {len(shape) - q for q in range(p) if not result[q] and shape[q] == extent}

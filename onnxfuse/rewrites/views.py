@@ -7,12 +7,12 @@ All are one thing: the source's and the target's dimensions, each written as a r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onnxfuse.rewrites.dims import Dim, Shape
 from onnxfuse.rewrites.products import exact_quotient
 
-__all__ = ["View", "expansion", "insertion", "reshape", "slicing", "transposition"]
+__all__ = ["View", "expansion", "insertion", "reshape", "rolling", "slicing", "transposition"]
 
 # The pieces, by number, that make up one dimension; none for a dimension of extent 1.
 Pieces = tuple[int, ...]
@@ -23,13 +23,15 @@ class View:
     """The source's and the target's dimensions in pieces, and the extents of the pieces.
 
     A piece that only the target has repeats the source along it. `cuts` are the source's dimensions of which the
-    target shows a part: index in the source = start + step * (index in the target).
+    target shows a part: index in the source = start + step * (index in the target). `rolls` are those that the target
+    shows from another start: index in the source = (index in the target + shift) modulo the extent.
     """
 
     source: tuple[Pieces, ...]
     target: tuple[Pieces, ...]
     extents: tuple[Dim, ...]
     cuts: Mapping[int, tuple[int, int]]
+    rolls: Mapping[int, int] = field(default_factory=dict)
 
     def shape(self) -> Shape:
         """The target's shape, where each dimension has one piece at most or all its pieces are static."""
@@ -51,7 +53,7 @@ class View:
     @property
     def trivial(self) -> bool:
         """Whether source and target are the same."""
-        return self.source == self.target and not self.cuts
+        return self.source == self.target and not self.cuts and not self.rolls
 
 
 def _whole(shape: Shape) -> tuple[Pieces, ...]:
@@ -83,6 +85,12 @@ def slicing(shape: Shape, cuts: Mapping[int, tuple[int, int, int]]) -> View:
         (k,) if k in cuts and extents[k] != 1 else () if extents[k] == 1 else (k,) for k in range(len(shape))
     )
     return View(pieces, pieces, extents, {k: (start, step) for k, (start, step, _) in cuts.items()})
+
+
+def rolling(shape: Shape, axis: int, shift: int) -> View:
+    """The elements along an axis from number `shift` on, then those before it."""
+    pieces = _whole(shape)
+    return View(pieces, pieces, shape, {}, {axis: shift})
 
 
 def reshape(source: Shape, target: Shape) -> View | None:
