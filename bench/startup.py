@@ -119,13 +119,17 @@ def page(data: Mapping[str, Any]) -> str:
     for m in data["models"]:
         for key, label in (("plain", "original"), ("cold", "fused, empty cache"), ("warm", "fused, full cache")):
             figures = [f"{m[key][part]:.0f}" for part in ("created", "first", "other", "second")]
-            kernels = f"{m[key]['kernels']} of {m['nodes']} nodes" if key != "plain" else ""
-            rows.append([m["title"] if key == "plain" else "", label, kernels, *figures])
-    header = ["model", "", "kernels", "session created, ms", "first run", "first run of another shape", "a later run"]
+            rows.append([m["title"] if key == "plain" else "", label, *figures])
+    header = ["ms", "", "session created", "first run", "first run of another shape", "a later run"]
+    counts = "; ".join(
+        f"{m['title'].split(',')[0]} has {m['nodes']} fused nodes and {m['warm']['kernels']} kernels"
+        for m in data["models"]
+    )
     other = "; ".join(f"{m['title'].split(',')[0]} {_dims(m['other'])}" for m in data["models"])
     return (
         f"One {machine['gpu']}, {machine['cores']} processor cores, ONNX Runtime {machine['runtime']}. Written by "
-        f"`bench/startup.py --write docs/accounts.md`. The other shape: {other}.\n\n" + table(header, rows)
+        f"`bench/startup.py --write docs/accounts.md`. {counts}, some for shapes that these runs do not bring. The other shape: "
+        f"{other}.\n\n{table(header, rows)}"
     )
 
 
