@@ -128,8 +128,8 @@ def page(data: Mapping[str, Any]) -> str:
     other = "; ".join(f"{m['title'].split(',')[0]} {_dims(m['other'])}" for m in data["models"])
     return (
         f"One {machine['gpu']}, {machine['cores']} processor cores, ONNX Runtime {machine['runtime']}. Written by "
-        f"`bench/startup.py --write docs/accounts.md`. {counts}, some for shapes that these runs do not bring. The other shape: "
-        f"{other}.\n\n{table(header, rows)}"
+        f"`bench/startup.py --write docs/accounts.md`. {counts}, some for shapes that these runs do not bring. The "
+        f"other shape: {other}.\n\n{table(header, rows)}"
     )
 
 
