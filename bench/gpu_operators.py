@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Memory-bound operators on one GPU: ONNX Runtime, PyTorch eager, torch.compile and onnxfuse in one run.
 
-    gpu_operators.py [--dtype fp32,fp16] [--only TEXT,...] [--no-compile] [--json FILE] [--write docs/results.md]
+    gpu_operators.py [--dtype fp32,fp16] [--only TEXT,...] [--no-compile] [--jobs N] [--json FILE]
+                     [--write docs/results.md]
 
 Each line is a PyTorch function, exported by torch.onnx and optimized by onnxfuse. A figure is the time of a device copy
 of the bytes that the function must move at least, over the peer's: 1.00 is the ceiling. Times are medians over CUDA
 events around calls queued back to back on one stream. Results are compared with PyTorch's in float64: the error is the
-norm of the difference over the norm of the result.
+norm of the difference over the norm of the result. Of several jobs, one measures while the others export and compile.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import multiprocessing
 import os
 import sys
 import warnings
@@ -151,9 +153,10 @@ def error_of(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     return max(float((a.double() - e).norm() / e.norm()) for a, e in zip(actual, expected, strict=True))
 
 
-def measure(line: Line, dtype: str, peers: Sequence[str], stream: torch.cuda.Stream) -> dict[str, Any]:
+def measure(line: Line, dtype: str, peers: Sequence[str], one_at_a_time: Any) -> dict[str, Any]:
     """Seconds by peer and of the copy, and our error."""
     torch.manual_seed(0)
+    stream = torch.cuda.Stream()
     inputs = [torch.randn(shape, device="cuda").to(TYPES[dtype]) for shape in line.shapes]
     result = line.function(*[x.double() for x in inputs])
     expected = result if isinstance(result, tuple) else (result,)
@@ -161,25 +164,48 @@ def measure(line: Line, dtype: str, peers: Sequence[str], stream: torch.cuda.Str
     size = sum(t.numel() * t.element_size() for t in (*inputs, *outputs))
     source = torch.empty(size // 2, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    row: dict[str, Any] = {"line": line.name, "dtype": dtype, "bytes": size}
-    row["copy"] = time_on(stream, lambda: target.copy_(source))
     model = exported(line.function, inputs)
+    fused = onnxfuse.optimize(model).model
+    row: dict[str, Any] = {"line": line.name, "dtype": dtype, "bytes": size, "nodes": len(fused.graph.node)}
+    runs: dict[str, Callable[[], Any]] = {"copy": lambda: target.copy_(source)}
     with torch.no_grad():
         if "eager" in peers:
-            row["eager"] = time_on(stream, lambda: line.function(*inputs))
+            runs["eager"] = lambda: line.function(*inputs)
         if "compile" in peers:
             torch._dynamo.reset()
             compiled = torch.compile(line.function, dynamic=False)
-            row["compile"] = time_on(stream, lambda: compiled(*inputs))
-    if "onnxruntime" in peers and not line.scan:
-        row["onnxruntime"] = time_on(stream, bound_run(model, False, inputs, outputs, stream.cuda_stream))
-    fused = onnxfuse.optimize(model).model
-    row["nodes"] = len(fused.graph.node)
-    for y in outputs:
-        y.fill_(float("nan"))
-    row["onnxfuse"] = time_on(stream, bound_run(fused, True, inputs, outputs, stream.cuda_stream))
-    torch.cuda.synchronize()
+            runs["compile"] = lambda: compiled(*inputs)
+        if "onnxruntime" in peers and not line.scan:
+            runs["onnxruntime"] = bound_run(model, False, inputs, outputs, stream.cuda_stream)
+        runs["onnxfuse"] = bound_run(fused, True, inputs, outputs, stream.cuda_stream)
+        with torch.cuda.stream(stream):
+            for run in runs.values():
+                run()
+        torch.cuda.synchronize()
+        with one_at_a_time:
+            for peer, run in runs.items():
+                if peer == "onnxfuse":
+                    for y in outputs:
+                        y.fill_(float("nan"))
+                    torch.cuda.synchronize()
+                row[peer] = time_on(stream, run)
+            torch.cuda.synchronize()
     row["error"] = error_of(outputs, expected)
+    return row
+
+
+_SHARED: dict[str, Any] = {}  # by all jobs
+
+
+def _start_job(lock: Any) -> None:
+    _SHARED["lock"] = lock
+    warnings.filterwarnings("ignore")
+
+
+def _job(task: tuple[int, str, Sequence[str]]) -> dict[str, Any]:
+    number, dtype, peers = task
+    row = measure(list(lines())[number], dtype, peers, _SHARED["lock"])
+    torch.cuda.empty_cache()
     return row
 
 
@@ -229,25 +255,31 @@ def main() -> int:
     parser.add_argument("--dtype", default="fp32,fp16")
     parser.add_argument("--only", default="", help="lines whose name contains one of these, separated by commas")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--jobs", type=int, default=1, help="processes; each takes its own GPU memory")
     parser.add_argument("--json", type=Path, help="file for the figures, in seconds")
     parser.add_argument("--write", type=Path, help="Markdown file whose section `gpu_operators` takes the table")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
     peers = [p for p in PEERS if p != "compile" or not arguments.no_compile]
-    stream, rows, wrong = torch.cuda.Stream(), [], False
+    wanted = arguments.only.split(",")
+    tasks = [
+        (number, dtype, peers)
+        for dtype in arguments.dtype.split(",")
+        for number, line in enumerate(lines())
+        if any(text in line.name for text in wanted)
+    ]
     print(machine(), flush=True)
-    for dtype in arguments.dtype.split(","):
-        for line in lines():
-            if arguments.only and not any(text in line.name for text in arguments.only.split(",")):
-                continue
-            row = measure(line, dtype, peers, stream)
-            bad = not row["error"] <= WORST[dtype] * (1 if dtype == "fp16" or not line.scan else 10)
+    rows, wrong = [], False
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(arguments.jobs, _start_job, (context.Lock(),)) as pool:
+        for (number, dtype, _), row in zip(tasks, pool.imap(_job, tasks), strict=True):
+            scan = list(lines())[number].scan
+            bad = not row["error"] <= WORST[dtype] * (1 if dtype == "fp16" or not scan else 10)
             wrong = wrong or bad
             rows.append(row)
             print(shown(row) + ("  WRONG" if bad else ""), flush=True)
-            torch.cuda.empty_cache()
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1), encoding="utf-8")
+            if arguments.json:
+                arguments.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1), encoding="utf-8")
     if arguments.write:
         write_section(arguments.write, "gpu_operators", document(rows))
     return int(wrong)
