@@ -66,6 +66,10 @@ def programs(
     return Program(tuple(kernels))
 
 
+# Small, now and then enough for the schedules of whole rows.
+_EXTENTS = st.integers(0, 7).flatmap(lambda n: st.integers(16, 20) if n == 7 else st.integers(1, 5))
+
+
 @st.composite
 def _kernels(
     draw: Draw,
@@ -76,7 +80,7 @@ def _kernels(
     first_output: int,
 ) -> tuple[Kernel, int]:
     rank = draw(st.integers(0, 4))
-    extents: list[int | None] = [draw(st.integers(1, 5)) for _ in range(rank)]
+    extents: list[int | None] = [draw(_EXTENTS) for _ in range(rank)]
     reduced = draw(st.integers(0, min(2, rank)))
     outer = draw(st.integers(0, rank - reduced)) if reduced else rank
     if not static:
@@ -263,7 +267,11 @@ def _applications(
 
 def extents_for(program: Program, rng: np.random.Generator) -> list[list[int]]:
     """For each kernel, extents of its dimensions; equal tensors of several kernels get what fits all."""
-    return [[int(rng.integers(1, 5)) if n is None else n for n in kernel.extents] for kernel in program.kernels]
+
+    def extent() -> int:
+        return int(rng.integers(1, 5) if rng.random() < 0.85 else rng.integers(16, 24))
+
+    return [[extent() if n is None else n for n in kernel.extents] for kernel in program.kernels]
 
 
 def shapes_for(program: Program, extents: list[list[int]], rng: np.random.Generator, broadcast: float = 0.0) -> Any:
