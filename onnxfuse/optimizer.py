@@ -158,7 +158,7 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
             editor = ModelEditor(sorted_model)
         if not report.source:
             report.source = source_nodes(sorted_model.graph)
-            report.nodes_before = len(report.source)
+            report.nodes_before = len(source_nodes(original.graph))  # before any were taken apart
         before, report.refusals = report.refusals, []
         made = len(report.fusions)
         analyzed = with_small_values(sorted_model, source_dir)

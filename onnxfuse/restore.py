@@ -28,11 +28,13 @@ _DEFAULT_OPSET = 13
 class Restored:
     """A model without fused nodes.
 
-    `model` keeps references to external data as they were, relative to the folder of the source model.
+    `model` keeps references to external data as they were, relative to the folder of the source model; `nodes` is how
+    many fused nodes were replaced.
     """
 
     model: ModelProto
     source_dir: Path | None = None
+    nodes: int = 0
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model with its external data, whole or not at all. Raises ModelError saying what is in the way."""
@@ -67,9 +69,12 @@ def restore(model: str | os.PathLike[str] | ModelProto) -> Restored:
     check_reads(restored)
     names = _Names(restored)
     owners = [(restored, restored.graph.node), *((function, function.node) for function in restored.functions)]
+    count = 0
     for owner, top in owners:
         node_lists = _node_lists(top, [top])
-        if any(node.domain == DOMAIN for nodes in node_lists for node in nodes):
+        fused = sum(node.domain == DOMAIN for nodes in node_lists for node in nodes)
+        count += fused
+        if fused:
             opset = _opset(owner)
             for nodes in reversed(node_lists):  # inner ones first: replacing copies the nodes around them
                 _replace(nodes, opset, names)
@@ -77,7 +82,7 @@ def restore(model: str | os.PathLike[str] | ModelProto) -> Restored:
         if len(others) < len(owner.opset_import):
             del owner.opset_import[:]
             owner.opset_import.extend(others)
-    return Restored(restored, source_dir)
+    return Restored(restored, source_dir, count)
 
 
 def _opset(owner: Any) -> int:

@@ -169,7 +169,12 @@ def test_restore_leaves_no_fused_node(folder):
     assert result.exit_code == 0, result.output
     assert fused("fused.onnx")
     assert not fused("plain.onnx")
+    assert "1 fused node -> standard operators; the model has" in result.output
     assert invoke("validate", "model.onnx", "plain.onnx").exit_code == 0
+    again = invoke("restore", "plain.onnx", "again.onnx")
+    assert again.exit_code == 0
+    assert "no fused nodes" in again.output
+    assert Path("again.onnx").is_file()
 
 
 def test_library_prints_a_file_that_exists():
@@ -455,3 +460,4 @@ def test_explain_gives_reasons_for_what_is_left(folder):
     result = invoke("explain", "model.onnx", "--min-nodes", "9")
     assert result.exit_code == 0
     assert "fewer than 9 operators lie together" in result.output
+    assert "nothing would be fused" in result.output

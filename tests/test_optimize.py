@@ -225,3 +225,16 @@ def test_an_activation_that_is_several_kernels_on_cuda_is_fused_alone() -> None:
     model = parse("g (float[3, 4] x) => (float[3, 4] y) { y = HardSwish (x) }")
     assert fused_nodes(optimize(model, target="cuda").model) == ["FusedElementwise"]
     assert fused_nodes(optimize(model, target="cpu").model) == []
+
+
+def test_nodes_are_counted_as_the_model_has_them() -> None:
+    """A convolution whose bias is taken out for a kernel to add is one node all the same."""
+    model = parse(
+        """
+        agraph (float[1, 4, 8, 8] x, float[4, 4, 1, 1] w) => (float[1, 4, 8, 8] y)
+        <float[4] b = {1, 2, 3, 4}>
+        { c = Conv(x, w, b)  s = Sigmoid(c)  y = Mul(c, s) }
+        """
+    )
+    report = onnxfuse.optimize(model, target="cuda").report
+    assert (report.nodes_before, report.nodes_after) == (3, 2)

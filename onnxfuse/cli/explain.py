@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from onnxfuse.capture import Obstacle
 from onnxfuse.cli.console import human_bytes, line, table
-from onnxfuse.cli.show import show_groups, show_refusals
+from onnxfuse.cli.show import count_of, show_groups, show_refusals
 from onnxfuse.report import Fusion, Report, by_reason
 
 __all__ = ["show_capture", "show_explanation"]
@@ -26,7 +26,11 @@ def show_explanation(report: Report, programs: bool) -> None:
         line(f"note: {note}", "yellow")
     saved = f" and {human_bytes(report.bytes_saved)} of memory traffic" if report.bytes_saved is not None else ""
     line(f"target {report.target}: {report.nodes_before} nodes -> {report.nodes_after}", "bold")
-    line(f"{len(report.fusions)} fused nodes save {report.launches_saved} launches{saved} a run")
+    if not report.fusions:
+        line("nothing would be fused")
+        return
+    fused, save = count_of(len(report.fusions), "fused node"), "saves" if len(report.fusions) == 1 else "save"
+    line(f"{fused} {save} {count_of(report.launches_saved, 'launch')}{saved} a run")
 
 
 def show_capture(obstacles: Sequence[Obstacle], placed: Sequence[Obstacle] | None) -> None:
@@ -51,7 +55,7 @@ def _show_fusion(number: int, fusion: Fusion, programs: bool) -> None:
     line(f"   reads  {', '.join(fusion.inputs)}")
     line(f"   writes {', '.join(fusion.outputs)}")
     traffic = f", {human_bytes(fusion.bytes_saved)} of memory traffic" if fusion.bytes_saved is not None else ""
-    line(f"   saves  {fusion.launches_saved} launches{traffic}")
+    line(f"   saves  {count_of(fusion.launches_saved, 'launch')}{traffic}")
     for note in fusion.notes:
         line(f"   note: {note}", "yellow")
     if programs:

@@ -168,8 +168,12 @@ def validate(
 def _same_inputs(a: Subject, b: Subject) -> None:
     first, second = ({i.name: i.type for i in m.session.get_inputs()} for m in (a, b))
     if first != second:
-        apart = ", ".join(sorted(n for n in first.keys() | second.keys() if first.get(n) != second.get(n)))
-        raise ModelError(f"{a.label} and {b.label} do not take the same inputs: {apart}")
+        apart = sorted(n for n in first.keys() | second.keys() if first.get(n) != second.get(n))
+        own = [", ".join(f"{n} ({known[n]})" for n in apart if n in known) for known in (first, second)]
+        raise ModelError(
+            f"the models do not take the same inputs: {a.label} takes {own[0] or 'fewer'}; "
+            f"{b.label} takes {own[1] or 'fewer'}"
+        )
 
 
 def _compare_run(

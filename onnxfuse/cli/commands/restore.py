@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onnxfuse.cli.console import line
 from onnxfuse.cli.errors import reports_errors
 from onnxfuse.cli.options import Debug, check_output
+from onnxfuse.cli.show import count_of
+
+if TYPE_CHECKING:
+    from onnxfuse.restore import Restored
 
 __all__ = ["restore"]
 
@@ -29,5 +33,16 @@ def restore(
     import onnxfuse
 
     check_output(output)
-    onnxfuse.restore(model).save(output)
+    restored = onnxfuse.restore(model)
+    restored.save(output)
+    if restored.nodes:
+        line(f"{count_of(restored.nodes, 'fused node')} -> standard operators; the model has {_size(restored)}")
+    else:
+        line("the model has no fused nodes: it stays as it is", "yellow")
     line(f"wrote {output}")
+
+
+def _size(restored: Restored) -> str:
+    from onnxfuse.outline import source_nodes
+
+    return count_of(len(source_nodes(restored.model.graph)), "node")
