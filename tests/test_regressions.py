@@ -157,3 +157,14 @@ def test_part_of_what_expands_a_symbol_that_may_be_one() -> None:
         for size in (1, 2):
             for target in ("cpu", "cuda"):
                 fused(graph, sizes={"A": size}, target=target, min_nodes=1)
+
+
+def test_result_of_a_row_along_some_of_the_reduced_dimensions() -> None:
+    # It was stored by the points of an empty space, which are none.
+    graph = (
+        "g (float[C, 2, D] x) => (float[2] y, float[C, 2, D] z) <int64[1] s = {2}> { a = Tanh (x) "
+        "r = ReduceSum <axes = [0, 1, 2], keepdims = 0> (a) y = Expand (r, s) z = Sub (a, r) }"
+    )
+    for c, d in ((0, 0), (0, 2), (3, 0), (3, 2)):
+        for target in ("cpu", "cuda"):
+            fused(graph, opset=10, sizes={"C": c, "D": d}, target=target, min_nodes=1)

@@ -83,7 +83,7 @@ class Layout:
         not lie along may be empty, and with it the space.
         """
         own = {d for dims in self.laid_out(value) or () for d in self.space.bases(dims)}
-        if not set(self.space.bases(self.depends.get(self.behind(value), ()))) & self.space.reduced:
+        if not (own | set(self.space.bases(self.depends.get(self.behind(value), ())))) & self.space.reduced:
             own |= self.space.reduced  # a value of the row, which is stored once a row
         extents = (self.space.extents[d] for d in self.space.order if d not in own)
         return all(isinstance(extent, int) and extent > 0 for extent in extents)
