@@ -127,6 +127,7 @@ def main() -> None:
         "--provider", default="cpu", choices=("cpu", "cuda"), help="that runs the optimized model with the library"
     )
     parser.add_argument("--compile", action="store_true", help="the CUDA kernels too, for sm_90; needs NVRTC, no GPU")
+    parser.add_argument("--large", action="store_true", help="tensors of up to some ten thousand elements")
     parser.add_argument("--save", type=Path)
     parser.add_argument("--reduce", action="store_true")
     args = parser.parse_args()
@@ -134,7 +135,7 @@ def main() -> None:
     for seed in range(args.seed, args.seed + args.count):
         if counts["graphs"] % 1000 == 0 and counts["graphs"]:
             print(f"before seed {seed}: {dict(counts)}", file=sys.stderr, flush=True)
-        model, feeds = random_model(seed)
+        model, feeds = random_model(seed, args.large)
         counts["graphs"] += 1
         options = {"target": args.target, "min_nodes": 1 + seed % 2, "provider": args.provider}
         try:

@@ -9,6 +9,7 @@ rounding touched: then a difference between two results is a mistake and no nois
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 import onnx
@@ -22,10 +23,12 @@ OPSETS = (9, 10, 11, 12, 13, 14, 15, 16, 17, 17, 18, 19, 20, 21, 22, 23, 24)
 class RandomGraph(Rest):
     """Grows one graph; `build` gives the model and inputs for it."""
 
+    sizes = (1, 2, 3, 4, 6, 8, 5)
+
     def build(self) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         rng = self.rng
         self.opset = int(rng.choice(OPSETS))
-        sizes = [1, 2, 3, 4, 6, 8, 5] + ([0] if rng.random() < 0.08 else [])
+        sizes = [*self.sizes] + ([0] if rng.random() < 0.08 else [])
         self.extents = {s: int(rng.choice(sizes)) for s in "ABCD"}
         for _ in range(int(rng.integers(1, 4))):
             rank = int(rng.integers(0, 5)) if rng.random() < 0.9 else int(rng.integers(5, 7))
@@ -114,6 +117,13 @@ class RandomGraph(Rest):
         return self.add("If", [condition], x.shape, 1e6, x.type, then_branch=bodies[0], else_branch=bodies[1])
 
 
-def random_model(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+class LargeGraph(RandomGraph):
+    """With tensors that one tile, one task or one row in registers does not hold."""
+
+    sizes = (1, 2, 3, 7, 40, 130, 1030, 20000)
+    most_elements: ClassVar[int] = 1 << 16
+
+
+def random_model(seed: int, large: bool = False) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """The model that belongs to a seed, and its inputs."""
-    return RandomGraph(np.random.default_rng(seed)).build()
+    return (LargeGraph if large else RandomGraph)(np.random.default_rng(seed)).build()

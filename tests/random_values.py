@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import onnx
@@ -12,7 +13,6 @@ from onnx import TensorProto, helper, numpy_helper
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 # Above this a value is no argument of what grows.
 LARGE = 50.0
-MOST_ELEMENTS = 4096
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Values:
     feeds: dict[str, np.ndarray] = field(default_factory=dict)
     values: list[Var] = field(default_factory=list)
     counter: int = 0
+    most_elements: ClassVar[int] = 4096
 
     def name(self) -> str:
         self.counter += 1
@@ -52,7 +53,7 @@ class Values:
         dims: list[int] = []
         for _ in range(rank):
             extent = 1 if self.rng.random() < 0.15 else self.extents[str(self.rng.choice(list("ABCD")))]
-            dims.append(extent if int(np.prod([*dims, extent])) <= MOST_ELEMENTS else 1)
+            dims.append(extent if int(np.prod([*dims, extent])) <= self.most_elements else 1)
         return tuple(dims)
 
     def pick(self, wanted: Callable[[Var], bool] = lambda v: v.floating) -> Var | None:
@@ -130,7 +131,7 @@ class Values:
             if v.type != x.type or (exact and not v.exact):
                 return False
             try:
-                return int(np.prod(np.broadcast_shapes(v.shape, x.shape))) <= MOST_ELEMENTS and len(v.shape) <= 6
+                return int(np.prod(np.broadcast_shapes(v.shape, x.shape))) <= self.most_elements and len(v.shape) <= 6
             except ValueError:
                 return False
 
