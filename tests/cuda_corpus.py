@@ -180,6 +180,29 @@ def masked_softmax(type_: str) -> str:
     )
 
 
+def biased_softmax_rms(type_: str) -> str:
+    """Three passes; what all rows share is read in the first of them, a value of each row in the last."""
+    return program(
+        "d0 | d1 |",
+        f"%0 = input 0 {type_} [d0, d1]",
+        f"%1 = input 1 {type_} [d1]",
+        "%2 = add f32 %0 %1",
+        "%3 = reduce_max f32 %2",
+        "%4 = sub f32 %2 %3",
+        "%5 = exp f32 %4",
+        "%6 = reduce_sum f32 %5",
+        "%7 = div f32 %5 %6",
+        "%8 = mul f32 %7 %7",
+        "%9 = reduce_mean f32 %8",
+        "%10 = sqrt f32 %9",
+        "%11 = div f32 %7 %10",
+        f"%12 = input 2 {type_} [d0, 0]",
+        "%13 = mul f32 %11 %12",
+        f"output 0 {type_} [d0, d1] %13",
+        f"output 1 {type_} [d0, 0] %3",
+    )
+
+
 def bias_gelu(type_: str) -> str:
     return program(
         "d0 d1",
@@ -314,6 +337,10 @@ def schedules() -> Iterator[Case]:
                 text = f"={n}" if length else ""
                 yield Case(f"layer_norm-{type_}-{n}{length}", layer_norm(type_, text), ((4096, n), (n,), (n,)))
                 yield Case(f"softmax-{type_}-{n}{length}", softmax(type_, text), ((4096, n),))
+        for n in (20000, 65536, 131072):
+            yield Case(f"skip_rms_norm-{type_}-{n}", skip_rms_norm(type_), ((512, n), (512, n), (n,)))
+            yield Case(f"biased_softmax-{type_}-{n}", biased_softmax_rms(type_), ((512, n), (n,), (512, 1)))
+            yield Case(f"mean_variance-{type_}-{n}", mean_variance(type_), ((512, n),))
         for n in (1024, 65536, 1 << 20):
             yield Case(f"softmax-{type_}-one-{n}", softmax(type_), ((1, n),))
             yield Case(f"mean_variance-{type_}-few-{n}", mean_variance(type_), ((8, n),))

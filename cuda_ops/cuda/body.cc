@@ -167,7 +167,7 @@ void BodyWriter::write_bases() {
 std::vector<int> BodyWriter::loads_of(int pass) const {
   std::vector<int> inputs;
   for (const int i : stages_.needed[pass]) {
-    if (statement(i).op != Op::input) continue;
+    if (statement(i).op != Op::input || staged_common(i)) continue;
     const bool early =
         !looped(pass) && !elementwise() && (accesses_.streams(accesses_.input(i)) || stages_.first_pass[i] != pass);
     if (!early) inputs.push_back(i);
@@ -313,6 +313,7 @@ void BodyWriter::write_pass(int pass) {
   if (storing) declare_runs();
   open_slot(storing);
   if (late) write_slot_loads(loads);
+  write_common_loads(pass);
   if (storing) {
     for (size_t k = 0; k < kernel_.outputs.size(); ++k) {
       if (plan_.reduces && !accesses_.output(k).per_point) continue;

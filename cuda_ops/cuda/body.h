@@ -22,6 +22,9 @@ class BodyWriter {
   std::string write(const std::string& name, int first, int last);
   // The last function, where blocks take tiles of the rows in turns.
   std::string write_tiles(const std::string& name);
+  // The last function, where clusters take rows in turns, and the shared memory that it needs of its launch.
+  std::string write_rows(const std::string& name);
+  uint32_t dynamic_shared_bytes() const;
   // Between the two passes over the pieces of long scans: from the sums of the pieces to what comes before each.
   std::string write_prefixes(const std::string& name);
   // All passes as a device function of a kernel that several parts share: `block` is the number of the block among
@@ -57,6 +60,7 @@ class BodyWriter {
   void write_loads(const std::vector<int>& inputs);
   void declare_loads(const std::vector<int>& inputs);
   void write_slot_loads(const std::vector<int>& inputs);
+  std::vector<int> statements_of(int pass) const;  // of scope point: those that the pass computes or takes from earlier
   void write_point_statements(int pass);
   void write_point_stores();
   void write_row_stores();
@@ -70,6 +74,7 @@ class BodyWriter {
   void write_flush(int pass);
   void write_combination(int reduction);
   void write_row_combination(int reduction, const std::string& total);
+  void write_reduced_parts(int reduction, const std::string& parts);
   void write_column_combination(int reduction, const std::string& total);
   void write_result(int reduction);
   bool shares_row_between_warps() const;
@@ -78,6 +83,7 @@ class BodyWriter {
   bool joins(int pass) const { return pass < 2 && (joins_moments() || joins_softmax()); }
   void write_warp_result();
   void write_exchange();
+  void write_exchanged();
   void write_partials(int pass);
   void read_partials(int pass);
   std::string partial_pointer(int reduction) const;
@@ -114,6 +120,31 @@ class BodyWriter {
   std::vector<int> staged_inputs() const;
   std::string staged_slot(int i) const;
   int tile_bytes(int i) const;
+
+  // A variable of the present row that is needed when its results are stored.
+  struct Held {
+    std::string type, name, extents;
+  };
+  bool in_turns() const;
+  bool staged_row(int i) const;
+  bool staged_common(int i) const;
+  std::vector<int> staged_inputs(bool common) const;
+  void declare_slices();
+  void declare_exchanges();
+  void write_row_tiles(const std::string& turn);
+  void write_row_copies(bool common);
+  void write_common_loads(int pass);
+  void write_copies_of(const std::string& row, const std::string& turn);
+  int exchange_number(int reduction) const;
+  std::string arrivals_of(int reduction) const;
+  std::string exchanged(const std::string& array) const;
+  void write_messages(int reduction, const std::string& array, const std::string& value, int size);
+  void write_wait_for_messages(int reduction);
+  void write_receipt(int pass);
+  std::vector<Held> held_for_storing() const;
+  void write_held(const std::vector<Held>& held, const std::string& from, const std::string& to);
+  void write_taking();
+  void write_storing(const std::vector<Held>& held);
 
   std::string operand(int i, Scope context) const;
   std::string expression(int i, Scope context) const;

@@ -44,6 +44,11 @@ void BodyWriter::write_exchange() {
   const std::string warps = std::to_string(schedule_.group / 32);
   const std::string parts[2][2] = {{"firsts" + n, (moments ? "v" : "own") + m},
                                    {"seconds" + n, "reduce_warp<Sum, 32>(reduce_lanes<Sum>(sum" + n + "))"}};
+  if (in_turns()) {
+    out_.line("const u64 pair" + n + " = pair_of(" + parts[0][1] + ", " + parts[1][1] + ");");
+    write_messages(second, "reinterpret_cast<u64*>(" + exchanged("pairs" + n) + ") + t / 32", "pair" + n, 8);
+    return;
+  }
   for (const auto& [name, value] : parts) {
     out_.line("__shared__ f32 " + name + "[" + warps + "];");
     out_.line("const f32 my_" + name + " = " + value + ";");
@@ -64,16 +69,34 @@ void BodyWriter::write_exchange() {
     out_.line("}");
     out_.line("__syncthreads();");
   }
+  write_exchanged();
+}
+
+// What the warps' parts come to.
+void BodyWriter::write_exchanged() {
+  const bool moments = joins_moments();
+  const int first = moments ? stages_.moments.mean : stages_.softmax.maximum;
+  const int second = moments ? stages_.moments.variance : stages_.softmax.sum;
+  const std::string m = std::to_string(first), n = std::to_string(second);
+  const std::string warps = std::to_string(schedule_.group / 32), stride = in_turns() ? ", 2" : ", 1";
+  std::string firsts = "firsts" + n, seconds = "seconds" + n;
+  if (in_turns()) {
+    write_wait_for_messages(second);
+    firsts = exchanged("pairs" + n), seconds = firsts + " + 1";
+  }
+  // Where that is all the storing pass waits for, clusters that take rows in turns come here with the next row at work.
+  const std::string kind = in_turns() && stages_.passes == 2 ? "const f32 v" : "v";
   if (moments) {
     out_.line("const Moments all" + n + " = combine_moments<" + warps + ", " + slots() + ", " +
-              std::to_string(schedule_.group) + ", " + lanes() + ">(firsts" + n + ", seconds" + n + ", length);");
-    out_.line("v" + m + " = all" + n + ".mean;");
+              std::to_string(schedule_.group) + ", " + lanes() + stride + ">(" + firsts + ", " + seconds +
+              ", length);");
+    out_.line(kind + m + " = all" + n + ".mean;");
     const bool mean = statement(second).op == Op::op_reduce_mean;
     out_.line("const f32 v" + n + " = all" + n + ".squares" + (mean ? " / static_cast<f32>(length);" : ";"));
   } else {
-    out_.line("const Exponentials all" + n + " = combine_exponentials<" + warps + ">(firsts" + n + ", seconds" + n +
-              ");");
-    out_.line("v" + m + " = all" + n + ".maximum;");
+    out_.line("const Exponentials all" + n + " = combine_exponentials<" + warps + stride + ">(" + firsts + ", " +
+              seconds + ");");
+    out_.line(kind + m + " = all" + n + ".maximum;");
     out_.line("const f32 v" + n + " = all" + n + ".sum;");
     out_.line("const f32 factor" + std::to_string(stages_.softmax.exponential) + " = exponential_factor(own" + m +
               ", v" + m + ");");

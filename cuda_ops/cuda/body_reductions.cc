@@ -109,8 +109,13 @@ void BodyWriter::write_row_combination(int reduction, const std::string& total) 
     return;
   }
   const std::string warps = std::to_string(group / 32);
-  out_.line("__shared__ " + type + " shared" + n + "[" + warps + "];");
+  if (!in_turns()) out_.line("__shared__ " + type + " shared" + n + "[" + warps + "];");
   out_.line("const " + type + " part" + n + " = reduce_warp<" + which + ", 32>(" + total + ");");
+  if (in_turns()) {
+    const bool wide = type == "f64" || type == "i64" || type == "u64";
+    write_messages(reduction, exchanged("shared" + n) + " + t / 32", "part" + n, wide ? 8 : 4);
+    return;
+  }
   if (schedule_.cluster > 1) {
     // Each block gets the parts of all warps of the cluster.
     if (!cluster_ready_) out_.line("cluster_wait();");
@@ -123,7 +128,13 @@ void BodyWriter::write_row_combination(int reduction, const std::string& total) 
     out_.line("if (t % 32 == 0) shared" + n + "[t / 32] = part" + n + ";");
     out_.line("__syncthreads();");
   }
-  out_.line("const " + type + " all" + n + " = reduce_shared<" + which + ", " + warps + ">(shared" + n + ");");
+  write_reduced_parts(reduction, "shared" + n);
+}
+
+// Every thread gets what the parts of all warps come to.
+void BodyWriter::write_reduced_parts(int reduction, const std::string& parts) {
+  out_.line("const " + total_type(reduction) + " all" + std::to_string(reduction) + " = reduce_shared<" +
+            reducer(statement(reduction)) + ", " + std::to_string(schedule_.group / 32) + ">(" + parts + ");");
 }
 
 // The threads that share a column are `across` apart. What they have is combined within warps first, then by one thread

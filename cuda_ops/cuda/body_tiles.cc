@@ -20,12 +20,14 @@ int node_words(Type type) { return type_size(type) > 4 ? 2 : 1; }
 }  // namespace
 
 bool BodyWriter::staged(int i) const {
+  if (in_turns()) return staged_row(i) || staged_common(i);
   return scans() && schedule_.long_scan == LongScan::look_back && in_tiles_ &&
          staged_bytes(plan_, accesses_.input(i), schedule_.lanes) > 0;
 }
 
 int BodyWriter::tile_bytes(int i) const {
-  return schedule_.slots * schedule_.threads * staged_bytes(plan_, accesses_.input(i), schedule_.lanes);
+  const size_t bytes = type_size(accesses_.input(i).storage) * static_cast<size_t>(schedule_.lanes);
+  return schedule_.slots * schedule_.threads * static_cast<int>(bytes);
 }
 
 std::vector<int> BodyWriter::staged_inputs() const {

@@ -134,7 +134,7 @@ void BodyWriter::write_denominator(int i, const std::string& type, const std::st
   }
 }
 
-void BodyWriter::write_point_statements(int pass) {
+std::vector<int> BodyWriter::statements_of(int pass) const {
   const bool looped = this->looped(pass);
   std::vector<int> own, recalled;  // computed here; kept from earlier passes
   for (const int i : stages_.needed[pass]) {
@@ -163,6 +163,12 @@ void BodyWriter::write_point_statements(int pass) {
   own.insert(own.end(), recalled.begin(), recalled.end());
   std::sort(own.begin(), own.end());
   own.erase(std::unique(own.begin(), own.end()), own.end());
+  return own;
+}
+
+void BodyWriter::write_point_statements(int pass) {
+  const bool looped = this->looped(pass);
+  const std::vector<int> own = statements_of(pass);
   for (const int i : own) {
     if (looped || !stages_.repeated[i] || stages_.first_pass[i] == pass) continue;
     for (int k = 0; k < 2; ++k) {

@@ -20,6 +20,8 @@ constexpr int kDependentLaunchDriver = 12030;
 constexpr int kDependentLaunchArchitecture = 90;
 // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 constexpr int kProgrammaticStreamSerialization = 6;
+constexpr int kClusterDimension = 4;           // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+constexpr int kMaxDynamicSharedSizeBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 template <class Function>
 bool find(void* library, const char* name, Function& function) {
@@ -61,6 +63,7 @@ struct Driver::LaunchAttribute {
   union {
     char bytes[64];
     int number;
+    unsigned extents[3];
   } value = {};
 };
 struct Driver::LaunchConfig {
@@ -107,7 +110,9 @@ bool Driver::open(std::string* why) {
       find(library, "cuGetErrorString", get_error_string_) && find(library, "cuLibraryLoadData", library_load_data_) &&
       find(library, "cuLibraryUnload", library_unload_) && find(library, "cuLibraryGetKernel", library_get_kernel_) &&
       find(library, "cuLaunchKernel", launch_kernel_) && find(library, "cuMemsetD8Async", memset_async_) &&
-      find(library, "cuThreadExchangeStreamCaptureMode", exchange_capture_mode_);
+      find(library, "cuThreadExchangeStreamCaptureMode", exchange_capture_mode_) &&
+      find(library, "cuKernelSetAttribute", kernel_set_attribute_) &&
+      find(library, "cuOccupancyMaxActiveClusters", occupancy_clusters_);
   if (!complete) {
     *why = std::string("the CUDA driver lacks a function: ") + dlerror();
     return false;
@@ -183,18 +188,38 @@ Driver::Capture Driver::capture(CudaStream stream) const {
   return result;
 }
 
-void Driver::launch(CudaKernel kernel, uint32_t grid_x, uint32_t grid_y, uint32_t threads, CudaStream stream,
-                    void* parameters, bool dependent) const {
+uint32_t Driver::resident_blocks(const Launch& what, uint32_t cluster, int device) const {
+  int handle = 0, clusters = 0;
+  check(device_get_(&handle, device), "cuDeviceGet");
+  LaunchAttribute dimension;
+  dimension.id = kClusterDimension;
+  for (const int axis : {0, 1, 2}) dimension.value.extents[axis] = axis == 0 ? cluster : 1;
+  const LaunchConfig config = {what.grid_x, what.grid_y,       1,       what.threads, 1,
+                               1,           what.shared_bytes, nullptr, &dimension,   1};
+  int mode = kCaptureModeRelaxed;  // this may be the first use of the kernel on the device
+  check(exchange_capture_mode_(&mode), "cuThreadExchangeStreamCaptureMode");
+  CudaResult result =
+      kernel_set_attribute_(kMaxDynamicSharedSizeBytes, static_cast<int>(what.shared_bytes), what.kernel, handle);
+  if (result == 0) result = occupancy_clusters_(&clusters, what.kernel, &config);
+  exchange_capture_mode_(&mode);
+  check(result, "cuOccupancyMaxActiveClusters");
+  return static_cast<uint32_t>(clusters > 0 ? clusters : 1) * cluster;
+}
+
+void Driver::launch(const Launch& what, CudaStream stream, void* parameters, bool dependent) const {
   void* arguments[] = {parameters};
   if (!dependent) {
-    check(launch_kernel_(kernel, grid_x, grid_y, 1, threads, 1, 1, 0, stream, arguments, nullptr), "cuLaunchKernel");
+    check(launch_kernel_(what.kernel, what.grid_x, what.grid_y, 1, what.threads, 1, 1, what.shared_bytes, stream,
+                         arguments, nullptr),
+          "cuLaunchKernel");
     return;
   }
   LaunchAttribute serialization;
   serialization.id = kProgrammaticStreamSerialization;
   serialization.value.number = 1;
-  const LaunchConfig config = {grid_x, grid_y, 1, threads, 1, 1, 0, stream, &serialization, 1};
-  check(launch_kernel_ex_(&config, kernel, arguments, nullptr), "cuLaunchKernelEx");
+  const LaunchConfig config = {what.grid_x, what.grid_y,       1,      what.threads,   1,
+                               1,           what.shared_bytes, stream, &serialization, 1};
+  check(launch_kernel_ex_(&config, what.kernel, arguments, nullptr), "cuLaunchKernelEx");
 }
 
 void Driver::set_zero(void* memory, size_t bytes, CudaStream stream) const {

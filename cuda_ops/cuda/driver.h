@@ -25,6 +25,13 @@ class Driver {
   int architecture(int device) const;  // 10 * major + minor
   int multiprocessors(int device) const;
 
+  // What a launch takes, besides the stream and the parameters.
+  struct Launch {
+    CudaKernel kernel = nullptr;
+    uint32_t grid_x = 1, grid_y = 1, threads = 1;
+    uint32_t shared_bytes = 0;  // beyond what the kernel declares
+  };
+
   // Loads machine code (or PTX) for any device; legal while another thread captures a graph.
   CudaLibrary load(const void* image) const;
   void unload(CudaLibrary library) const { library_unload_(library); }
@@ -40,8 +47,10 @@ class Driver {
   };
   Capture capture(CudaStream stream) const;
   // dependent: the kernel may begin before those that the stream has before it are complete, and waits for them itself.
-  void launch(CudaKernel kernel, uint32_t grid_x, uint32_t grid_y, uint32_t threads, CudaStream stream,
-              void* parameters, bool dependent) const;
+  void launch(const Launch& what, CudaStream stream, void* parameters, bool dependent) const;
+  // How many blocks of the kernel, in clusters of that many, the current context's device has at a time. Permits the
+  // kernel its shared memory there, without which it cannot be launched.
+  uint32_t resident_blocks(const Launch& what, uint32_t cluster, int device) const;
   void set_zero(void* memory, size_t bytes, CudaStream stream) const;
 
  private:
@@ -66,9 +75,11 @@ class Driver {
   CudaResult (*launch_kernel_)(CudaKernel, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                                CudaStream, void**, void**) = nullptr;
   CudaResult (*memset_async_)(uint64_t, unsigned char, size_t, CudaStream) = nullptr;
+  CudaResult (*kernel_set_attribute_)(int, int, CudaKernel, int) = nullptr;
   struct LaunchAttribute;
   struct LaunchConfig;
   CudaResult (*launch_kernel_ex_)(const LaunchConfig*, CudaKernel, void**, void**) = nullptr;
+  CudaResult (*occupancy_clusters_)(int*, CudaKernel, const LaunchConfig*) = nullptr;
   CudaResult (*capture_info_)(CudaStream, int*, uint64_t*, void**, void* const**, const void**, size_t*) = nullptr;
   CudaResult (*exchange_capture_mode_)(int*) = nullptr;
 };

@@ -52,8 +52,9 @@ struct Launch {
   std::vector<uint8_t> parameters;
   std::vector<Parameters::Pointer> pointers;
   std::vector<LaunchGrid> grids;  // one for each function of the module
-  uint32_t threads;
+  uint32_t threads, shared_bytes, turns;
   size_t scratch_bytes, zeroed_bytes;
+  std::shared_ptr<std::atomic<uint32_t>> resident;  // blocks that the GPU has at a time; 0: not known yet
 };
 
 struct LaunchPlan {
@@ -120,10 +121,11 @@ void start_possible(const Recipe& recipe, const LikelyShapes& shapes) noexcept {
 
 class CudaEngine final : public Engine {
  public:
-  CudaEngine(Recipe recipe, const std::vector<SymbolicShape>& declared)
+  CudaEngine(Recipe recipe, const std::vector<SymbolicShape>& declared, int device)
       : recipe_(std::make_shared<const Recipe>(std::move(recipe))),
         dependent_(recipe_->mode != LaunchMode::plain &&
-                   recipe_->driver.dependent_launches(recipe_->device.architecture)) {
+                   recipe_->driver.dependent_launches(recipe_->device.architecture)),
+        number_(device) {
     std::vector<LikelyShapes> likely = likely_shapes(*recipe_->program, declared);
     try {
       plan(onnxfuse::bind(*recipe_->program, likely.front().inputs), recipe_->alignment(16), Urgency::likely);
@@ -166,7 +168,9 @@ class CudaEngine final : public Engine {
       const Module& module = get(launch, found);
       for (size_t k = 0; k < module.size(); ++k) {
         const bool behind_kernel = k > 0 || launch.zeroed_bytes == 0;
-        launch_kernel(module[k], launch.grids[k], launch.threads, stream, parameters, dependent_ && behind_kernel);
+        Driver::Launch what = {module[k], launch.grids[k].x, launch.grids[k].y, launch.threads, launch.shared_bytes};
+        if (launch.turns > 0) what.grid_x = std::min(what.grid_x, resident_blocks(launch, what));
+        launch_kernel(what, stream, parameters, dependent_ && behind_kernel);
       }
     }
   }
@@ -175,8 +179,7 @@ class CudaEngine final : public Engine {
   // On a stream every launch may begin early: in BERT-base, 1.45 ms a run in place of 1.52 (H200). In a graph only
   // those behind one of ours: between fused nodes a launch takes 1.16 us in place of 1.42, but behind a matrix product
   // it lost 0.15 us.
-  void launch_kernel(CudaKernel kernel, LaunchGrid grid, uint32_t threads, CudaStream stream, void* parameters,
-                     bool dependent) const {
+  void launch_kernel(const Driver::Launch& what, CudaStream stream, void* parameters, bool dependent) const {
     thread_local Driver::Capture own;  // after the thread's last launch
     bool captured = false;
     if (dependent_ && recipe_->mode != LaunchMode::dependent) {
@@ -184,8 +187,18 @@ class CudaEngine final : public Engine {
       captured = now.active;
       if (captured) dependent = dependent && now.last != nullptr && now.id == own.id && now.last == own.last;
     }
-    recipe_->driver.launch(kernel, grid.x, grid.y, threads, stream, parameters, dependent);
+    recipe_->driver.launch(what, stream, parameters, dependent);
     if (captured) own = recipe_->driver.capture(stream);
+  }
+
+  // Asked for with the device's context at hand: at the first launch.
+  uint32_t resident_blocks(const Launch& launch, const Driver::Launch& what) const {
+    uint32_t blocks = launch.resident->load(std::memory_order_relaxed);
+    if (blocks == 0) {
+      blocks = recipe_->driver.resident_blocks(what, launch.turns, number_);
+      launch.resident->store(blocks, std::memory_order_relaxed);
+    }
+    return blocks;
   }
 
   std::shared_ptr<const LaunchPlan> find(const BoundProgram& bound, const std::vector<TensorRef>& inputs,
@@ -214,7 +227,8 @@ class CudaEngine final : public Engine {
     const auto plan = std::make_shared<LaunchPlan>();
     for (const Generated& kernel : generate_available(bound, alignments)) {
       plan->launches.push_back({recipe_->start(kernel, urgency), kernel.parameters, kernel.pointers, kernel.grids,
-                                kernel.threads, kernel.scratch_bytes, kernel.zeroed_bytes});
+                                kernel.threads, kernel.shared_bytes, kernel.turns, kernel.scratch_bytes,
+                                kernel.zeroed_bytes, std::make_shared<std::atomic<uint32_t>>(0)});
       plan->scratch_bytes = std::max(plan->scratch_bytes, kernel.scratch_bytes);
     }
     plan->bound = bound;
@@ -246,6 +260,7 @@ class CudaEngine final : public Engine {
 
   const std::shared_ptr<const Recipe> recipe_;
   const bool dependent_;  // launches begin while the one before ends
+  const int number_;      // of the device
   mutable std::mutex mutex_;
   mutable std::list<std::shared_ptr<const LaunchPlan>> plans_;  // the newest first
 };
@@ -285,7 +300,7 @@ std::unique_ptr<Engine> make_cuda_engine(std::shared_ptr<const Program> program,
                    cuda::Images(compiler, why, options.kernels_dir, options.cache_dir),
                    options.launches,
                    device},
-      declared);
+      declared, device_id);
 }
 
 void wait_for_cuda_kernels() { cuda::Workers::shared().wait(); }

@@ -37,6 +37,13 @@ size_t widest_vector_element(const Plan& plan, bool lanes_reduced) {
 
 int words(Type type) { return type_size(type) > 4 ? 2 : 1; }
 
+// Of a vector along the reduced dimensions that is copied into shared memory: 4 bytes or more can be.
+int copied_bytes(const PlanAccess& access, int lanes) {
+  if (!access.used || access.reduced.empty() || access.reduced.back() != 1) return 0;
+  const int bytes = lanes * static_cast<int>(type_size(access.storage));
+  return bytes == 4 || bytes == 8 || bytes == 16 ? bytes : 0;
+}
+
 // Of a vector as it was loaded.
 int raw_words(const PlanAccess& access, bool lanes_reduced, int lanes) {
   const std::vector<int64_t>& strides = lanes_reduced ? access.reduced : access.parallel;
@@ -79,13 +86,13 @@ int vector_bytes(const Plan& plan, bool lanes_reduced, int lanes) {
   return lanes * static_cast<int>(std::max<size_t>(1, widest_vector_element(plan, lanes_reduced)));
 }
 
-// What rows share is near anyway, and copies have 4 bytes or more.
+// What rows share is near anyway.
 int staged_bytes(const Plan& plan, const PlanAccess& access, int lanes) {
   const bool own = plan.parallel_points == 1 || varies(access);
-  if (!access.used || !own || access.reduced.empty() || access.reduced.back() != 1) return 0;
-  const int bytes = lanes * static_cast<int>(type_size(access.storage));
-  return bytes == 4 || bytes == 8 || bytes == 16 ? bytes : 0;
+  return own ? copied_bytes(access, lanes) : 0;
 }
+
+int common_bytes(const PlanAccess& access, int lanes) { return varies(access) ? 0 : copied_bytes(access, lanes); }
 
 Type scan_type(const Statement& scan) {
   return scan.op == Op::op_scan_prod && scan.type == Type::f32 ? Type::f64 : scan.type;

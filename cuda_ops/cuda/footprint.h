@@ -16,6 +16,9 @@ int vector_bytes(const Plan& plan, bool lanes_reduced, int lanes);
 // it.
 int staged_bytes(const Plan& plan, const PlanAccess& access, int lanes);
 
+// The same of what all rows share.
+int common_bytes(const PlanAccess& access, int lanes);
+
 // 32-bit registers for each vector of points that a thread visits, in a schedule that visits them once.
 struct Footprint {
   int held = 1;          // the most that is alive between two passes, as the compiler may keep it

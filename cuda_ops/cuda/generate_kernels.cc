@@ -62,9 +62,9 @@ std::vector<Generated> generate_all(std::vector<Part>& parts, const DeviceModel&
 
 // All that a source depends on: the number of pieces of a reduction is a parameter, that of blocks matters to none.
 auto form(const Schedule& s) {
-  static_assert(sizeof(Schedule) == 12 * sizeof(int), "a new member of Schedule belongs here too");
+  static_assert(sizeof(Schedule) == 13 * sizeof(int), "a new member of Schedule belongs here too");
   return std::make_tuple(s.kind, s.lanes, s.threads, s.group, s.slots, s.resident, s.cluster, std::min(s.splits, 2),
-                         s.ahead, s.blocks, s.long_scan, s.scan_parts);
+                         s.ahead, s.blocks, s.rows_ahead, s.common, s.long_scan, s.scan_parts);
 }
 
 }  // namespace

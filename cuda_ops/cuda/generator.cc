@@ -44,7 +44,8 @@ std::string templates(const std::vector<const Kernel*>& kernels, const Schedule&
   if (schedule.cluster > 1) text += embedded_kernel("cluster.cuh");
   if (use(is_argument)) text += embedded_kernel("argument.cuh");
   if (use(is_scan)) text += embedded_kernel("scan.cuh");
-  if (schedule.long_scan == LongScan::look_back) text += embedded_kernel("copy_ahead.cuh");
+  if (schedule.rows_ahead > 0) text += embedded_kernel("messages.cuh");
+  if (schedule.rows_ahead > 0 || schedule.long_scan == LongScan::look_back) text += embedded_kernel("copy_ahead.cuh");
   if (schedule.long_scan == LongScan::look_back) text += embedded_kernel("look_back.cuh");
   return text;
 }
@@ -89,7 +90,10 @@ void write_functions(Generated& result, const Kernel& kernel, const Plan& plan, 
   const auto grid = [](int64_t x, int64_t y) { return LaunchGrid{checked_blocks(x), checked_blocks(y)}; };
   if (!schedule.launches_apart()) {
     BodyWriter body(kernel, plan, stages, schedule, accesses);
-    result.source += body.write("onnxfuse_kernel", 0, stages.passes);
+    const bool turns = schedule.rows_ahead > 0;
+    result.source += turns ? body.write_rows("onnxfuse_kernel") : body.write("onnxfuse_kernel", 0, stages.passes);
+    if (turns) result.turns = static_cast<uint32_t>(schedule.cluster);
+    if (turns) result.shared_bytes = body.dynamic_shared_bytes();
     result.functions.push_back("onnxfuse_kernel");
     result.grids.push_back(grid(blocks, 1));
     return;

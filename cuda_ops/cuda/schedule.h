@@ -38,6 +38,8 @@ struct Schedule {
   int ahead = 0;         // registers for what all rows share, loaded before the last reduction is complete
   int blocks = 1;        // that a multiprocessor must have room for
   int workers = 1;       // blocks that take tiles in turns
+  int rows_ahead = 0;    // that are on their way in shared memory; more than 0: clusters take rows in turns
+  bool common = false;   // what all rows share is there too
   LongScan long_scan = LongScan::chunks;
   ScanParts scan_parts = ScanParts::combined;
 

@@ -86,6 +86,11 @@ int cuLibraryGetKernel(void** kernel, void*, const char*) {
 int cuLaunchKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**) {
   return setting("FAKE_CUDA_LAUNCH", 0);
 }
+int cuKernelSetAttribute(int, int, void*, int) { return 0; }
+int cuOccupancyMaxActiveClusters(int* clusters, void*, const void*) {
+  *clusters = 15;
+  return 0;
+}
 int cuMemsetD8Async(unsigned long long, unsigned char, size_t, void*) { return 0; }
 int cuThreadExchangeStreamCaptureMode(int*) { return 0; }
 }
