@@ -80,6 +80,8 @@ class BodyWriter {
   bool shares_row_between_warps() const;
   bool joins_moments() const;
   bool joins_softmax() const;
+  bool raises_exponentials() const;
+  bool divides_raised(int i) const;
   bool joins(int pass) const { return pass < 2 && (joins_moments() || joins_softmax()); }
   void write_warp_result();
   void write_exchange();

@@ -5,6 +5,8 @@
 // Measured on an H200: in fp16, LayerNorm over 4096, 16384 and 131072 gains (0.90 to 0.94, 0.85 to 0.91 and 0.56 to
 // 0.63 of a copy's speed), softmax over 16384 and 131072 too (0.88 to 0.93, 0.59 to 0.62). In fp32, LayerNorm gains a
 // hundredth over 4096, and loses two over 16384, where the elements fill a thread's registers.
+#include <algorithm>
+
 #include "body.h"
 
 namespace onnxfuse::cuda {
@@ -19,6 +21,27 @@ bool BodyWriter::joins_moments() const { return stages_.moments.variance >= 0 &&
 bool BodyWriter::joins_softmax() const {
   const Stages::Softmax& softmax = stages_.softmax;
   return softmax.sum >= 0 && shares_row_between_warps() && fast_.exponential[softmax.exponential];
+}
+
+// Exponentials that only end up in quotients with their sum may have a factor, in the sum too.
+bool BodyWriter::raises_exponentials() const {
+  if (!joins_softmax()) return false;
+  const int exponential = stages_.softmax.exponential, sum = stages_.softmax.sum;
+  for (size_t i = 0; i < kernel_.statements.size(); ++i) {
+    const Statement& s = kernel_.statements[i];
+    const bool quotient = s.op == Op::op_div && s.operands[0] == exponential && s.operands[1] == sum;
+    if (static_cast<int>(i) == sum || (quotient && fast_.division[i])) continue;
+    for (int k = 0; k < s.operand_count; ++k) {
+      if (s.operands[k] == exponential) return false;
+    }
+  }
+  return std::none_of(kernel_.outputs.begin(), kernel_.outputs.end(),
+                      [&](const Output& output) { return output.value == exponential; });
+}
+
+bool BodyWriter::divides_raised(int i) const {
+  return statement(i).op == Op::op_div && statement(i).operands[0] == stages_.softmax.exponential &&
+         raises_exponentials();
 }
 
 // What stands for the first reduction's result until the exchange.
@@ -97,7 +120,8 @@ void BodyWriter::write_exchanged() {
     out_.line("const Exponentials all" + n + " = combine_exponentials<" + warps + stride + ">(" + firsts + ", " +
               seconds + ");");
     out_.line(kind + m + " = all" + n + ".maximum;");
-    out_.line("const f32 v" + n + " = all" + n + ".sum;");
+    out_.line("const f32 v" + n + " = all" + n + ".sum" + (raises_exponentials() ? " * 0x1p-24f;" : ";"));
+    if (raises_exponentials()) out_.line("const f32 inverse" + n + " = 1.0f / all" + n + ".sum;");
     out_.line("const f32 factor" + std::to_string(stages_.softmax.exponential) + " = exponential_factor(own" + m +
               ", v" + m + ");");
   }

@@ -209,6 +209,7 @@ std::vector<BodyWriter::Held> BodyWriter::held_for_storing() const {
     }
   }
   if (joins_softmax() && last > 2) array("f32", "factor" + std::to_string(stages_.softmax.exponential), "");
+  if (raises_exponentials() && last > 2) array("f32", "inverse" + std::to_string(stages_.softmax.sum), "");
   return held;
 }
 

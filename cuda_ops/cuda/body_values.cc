@@ -17,7 +17,7 @@ std::string BodyWriter::element(const PlanAccess& access) const {
 // A thread that divides many values by one value gets its reciprocal ready.
 bool BodyWriter::uses_denominator(int i) const {
   const Statement& s = statement(i);
-  if (s.op != Op::op_div || s.type != Type::f32 || stages_.scope[i] != Scope::point) return false;
+  if (s.op != Op::op_div || s.type != Type::f32 || stages_.scope[i] != Scope::point || divides_raised(i)) return false;
   const int divisor = s.operands[1];
   Literal ignored;
   if (statement(divisor).op == Op::constant) return !exact_reciprocal(statement(divisor).literal, &ignored);
@@ -61,6 +61,7 @@ std::string BodyWriter::expression(int i, Scope context) const {
   if (const std::string sum = one_plus(i, context); !sum.empty()) return sum;
   const bool fast_division = fast_.division[i] && context == Scope::point;
   const bool fast_exponential = fast_.exponential[i] && context == Scope::point;
+  if (divides_raised(i)) return of(0) + " * inverse" + std::to_string(s.operands[1]);
   if (s.op == Op::op_div && s.type == Type::f32) {
     const int divisor = s.operands[1];
     Literal reciprocal;
@@ -74,7 +75,10 @@ std::string BodyWriter::expression(int i, Scope context) const {
     }
     if (fast_division) return "fast_div(" + of(0) + ", " + of(1) + ")";
   }
-  if (fast_exponential && s.op == Op::op_exp) return "fast_exp(" + of(0) + ")";
+  if (fast_exponential && s.op == Op::op_exp) {
+    const bool raised = i == stages_.softmax.exponential && raises_exponentials();
+    return (raised ? "fast_exp_raised(" : "fast_exp(") + of(0) + ")";
+  }
   if (fast_exponential && s.op == Op::op_sigmoid) return "fast_sigmoid(" + of(0) + ")";
   if (fast_exponential && s.op == Op::op_tanh) return "fast_tanh(" + of(0) + ")";
   if (fast_division && s.op == Op::op_reciprocal) return "fast_div(1.0f, " + of(0) + ")";
@@ -98,7 +102,9 @@ void BodyWriter::write_once(int level) {
       write_lane_statement(i);
     }
     if (denominators_[i]) write_denominator(i, "Denominator", "denominator", "d");
-    if (scaled_denominators_[i]) write_denominator(i, "ScaledDenominator", "scaled_denominator", "sd");
+    const bool root = statement(i).op == Op::op_sqrt;
+    if (scaled_denominators_[i])
+      write_denominator(i, "ScaledDenominator", root ? "root_denominator" : "scaled_denominator", "sd");
   }
 }
 

@@ -49,6 +49,8 @@ DEVICE ScaledDenominator scaled_denominator(float value) {
   const float scale = magnitude >= 0x1p126f ? 0x1p-64f : magnitude <= 0x1p-126f ? 0x1p64f : 1.0f;
   return {scale, value * scale, 1.0f / (value * scale)};
 }
+// The same for a square root, which is 0, infinite, NaN or in range: nothing is to be scaled.
+DEVICE ScaledDenominator root_denominator(float value) { return {1.0f, value, 1.0f / value}; }
 DEVICE float divide_scaled(float a, const ScaledDenominator& d) {
   const float dividend = a * d.scale, first = dividend * d.inverse;
   const float quotient = __fmaf_rn(__fmaf_rn(-first, d.value, dividend), d.inverse, first);
