@@ -153,6 +153,7 @@ class BodyWriter {
   std::string one_plus(int i, Scope context) const;
   bool uses_denominator(int i) const;
   bool divides_vector(int i) const;
+  bool divides_fast_alone(int divisor) const;
 
   const Kernel& kernel_;
   const Plan& plan_;
