@@ -144,13 +144,61 @@ int Analysis::direct_store(int v) const {
   return -1;
 }
 
+int Analysis::computed_with(int u) const {
+  if (!value(u).absorbed) return u;
+  for (int w = u + 1; w < count(); ++w) {
+    const Statement& s = statement(w);
+    if (std::find(s.operands, s.operands + s.operand_count, u) != s.operands + s.operand_count) return w;
+  }
+  return u;
+}
+
+int Analysis::borrowed_store(int v) const {
+  if (layout_.schedule != Schedule::whole || value(v).form != kFull || statement(v).type != Type::f32) return -1;
+  int last = -1;
+  bool reduced = false;
+  for (int u = v + 1; u < count(); ++u) {
+    const Statement& s = statement(u);
+    if (!value(u).needed || std::find(s.operands, s.operands + s.operand_count, v) == s.operands + s.operand_count)
+      continue;
+    const int reader = computed_with(u);
+    reduced |= is_reduction(statement(reader).op);
+    last = std::max(last, reader);
+  }
+  for (const Store& s : stores_)
+    if (s.v == v) return -1;
+  if (!reduced) return -1;
+  const Statement& s = statement(last);
+  const bool simple = s.op == Op::op_add || s.op == Op::op_sub || s.op == Op::op_mul || s.op == Op::op_div;
+  return simple && s.type == Type::f32 ? direct_store(last) : -1;
+}
+
+// v = e / reduce_sum(e), where e = exp(a - reduce_max(a)), and nothing else reads what stands in between.
+void Analysis::find_softmax(int v) {
+  const auto is = [&](int u, Op op, int readers) {
+    return statement(u).op == op && value(u).readers == readers && statement(u).type == Type::f32;
+  };
+  if (statement(v).op != Op::op_div || statement(v).type != Type::f32 || value(v).form != kFull) return;
+  const int e = statement(v).operands[0], sum = statement(v).operands[1];
+  if (!is(e, Op::op_exp, 2) || !is(sum, Op::op_reduce_sum, 1) || statement(sum).operands[0] != e) return;
+  const int difference = statement(e).operands[0];
+  if (!is(difference, Op::op_sub, 1)) return;
+  const int a = statement(difference).operands[0], most = statement(difference).operands[1];
+  if (!is(most, Op::op_reduce_max, 1) || statement(most).operands[0] != a || value(a).form != kFull) return;
+  at(v).softmax_of = a;
+  for (int u : {e, sum, difference, most}) at(u).absorbed = true;
+}
+
 // Some pairs of operations have one loop, which spares the value between them: sums of products (in reductions a dot
 // product, in additions a fused multiply-add) and the exponential of a difference.
 void Analysis::absorb_operands() {
   for (int v = 0; v < count(); ++v) {
     const Statement& s = statement(v);
     const bool reduces = s.op == Op::op_reduce_sum || s.op == Op::op_reduce_mean;
-    if (!value(v).needed || s.type != Type::f32 || (s.op != Op::op_add && s.op != Op::op_exp && !reduces)) continue;
+    if (layout_.schedule == Schedule::whole && value(v).needed) find_softmax(v);
+    if (!value(v).needed || value(v).absorbed || s.type != Type::f32 ||
+        (s.op != Op::op_add && s.op != Op::op_exp && !reduces))
+      continue;
     if (reduces && layout_.schedule == Schedule::column) continue;
     for (int i = 0; i < s.operand_count; ++i) {
       const int inner = s.operands[i];

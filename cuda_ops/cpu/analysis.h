@@ -24,11 +24,12 @@ struct Value {
   int stage = 0;    // the first pass that can use it
   int readers = 0;  // operations and stores that use it
   bool needed = false;
-  bool absorbed = false;  // its only reader computes it too
+  bool absorbed = false;  // what reads it computes it too
   bool once = false;      // the same for all items: computed for a task's first one
   bool kept = false;      // stays in memory for later passes
   int last_pass = -1;     // the last pass that reads a kept value
   int first_pass = -1;    // the pass that computes it, in scopes loop and tile
+  int softmax_of = -1;    // see Analysis::softmax_operand
 };
 
 // One of the kernel's outputs, and how it is written.
@@ -81,6 +82,11 @@ class Analysis {
   // The store whose tensor can hold the kept value v until the instruction that reads it last, the only one of its
   // pass, puts its own value there; -1: none.
   int lender(int v) const;
+  // Of the whole schedule: the store whose tensor can hold v, which a reduction reads, until its last reader puts its
+  // own value there; -1: none. So what is stored last is in the cache already.
+  int borrowed_store(int v) const;
+  // Of the whole schedule: the value whose softmax v is, where v's instruction computes all of it; -1: none.
+  int softmax_operand(int v) const { return value(v).softmax_of; }
 
  private:
   const Statement& statement(int v) const { return kernel_.statements[static_cast<size_t>(v)]; }
@@ -90,8 +96,11 @@ class Analysis {
   void classify();
   void find_needed();
   void absorb_operands();
+  void find_softmax(int v);
   Store make_store(const Output& output, const Access& access) const;
   bool is_direct(const Store& store) const;
+  // The value whose instruction reads the operand of u: u, or the one that absorbs it.
+  int computed_with(int u) const;
 
   // passes.cc
   bool scans_in_pass(int v) const;

@@ -1,6 +1,5 @@
 // Writes the code of a kernel: which values, in which order, where.
-#include <fstream>
-
+#include "caches.h"
 #include "compiler.h"
 
 namespace onnxfuse::cpu {
@@ -16,19 +15,12 @@ constexpr double kLongItem = 60000;
 // Outputs of a quarter of it go past the caches. One such chain and two operators that read what it and another one
 // wrote took, with 1, 2, 4 MB 5 % longer than through the caches, with 8 MB 10 % less, with 16 MB and more as long or
 // less (EPYC with 32 MB); the chain alone, of 8 MB that the cache does not hold, half of the time.
-int64_t last_level_cache() {
-  static const int64_t size = [] {
-    int64_t kilobytes = 0;  // glibc's figure is that of all sockets on some machines
-    std::ifstream("/sys/devices/system/cpu/cpu0/cache/index3/size") >> kilobytes;
-    return kilobytes > 0 ? kilobytes << 10 : int64_t{32} << 20;
-  }();
-  return size;
-}
+constexpr int64_t kStreamedShare = 4;
 
 }  // namespace
 
 KernelPlan Compiler::compile() {
-  plan_.streams = stored_bytes() >= last_level_cache() / 4;
+  plan_.streams = stored_bytes() >= last_level_cache() / kStreamedShare;
   plan_.item_code.resize(static_cast<size_t>(analysis_.passes()) + 1);
   plan_.passes.resize(static_cast<size_t>(analysis_.passes()));
   for (int v = 0; v < analysis_.count(); ++v)

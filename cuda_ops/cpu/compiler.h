@@ -38,6 +38,7 @@ class Compiler {
         memory_(plan_),
         places_(kernel.statements.size()),
         stored_(kernel.outputs.size(), false),
+        borrowed_(kernel.outputs.size(), false),
         store_addresses_(kernel.outputs.size(), -1),
         totals_(kernel.statements.size()) {}
 
@@ -84,6 +85,8 @@ class Compiler {
   void write_constant(int v);
   bool is_constant(int v, int number) const;
   void write_primitive(int v);
+  int tile_input(int otherwise) const;
+  void write_softmax(int v);
   void write_multiply_add(int v);
   // The square or the cube.
   void write_power(int v);
@@ -102,6 +105,7 @@ class Compiler {
   bool accumulates_tiles(int v) const;
   void write_init(int v);
   void write_accumulate(int v);
+  uint16_t count_register();  // holds the number of reduced points
   void write_finish(int v);
 
   // write_scans.cc
@@ -135,6 +139,7 @@ class Compiler {
   Memory memory_;
   std::vector<Place> places_;
   std::vector<bool> stored_;          // by index of the analysis' stores
+  std::vector<bool> borrowed_;        // likewise
   std::vector<int> store_addresses_;  // likewise
   int pass_ = 0;
   int count_register_ = -1;

@@ -103,7 +103,7 @@ static TileFn pick_scalars(unsigned scalars) {
   if constexpr (is_same<T, float> && is_same<P, P_erf>) return scalars ? nullptr : vector_loop<vector_erf>;
 #endif
   if constexpr (is_same<T, float> && is_same<P, P_div>)
-    if (scalars == 2) return divide_loop;
+    if (scalars == 2) return divide_loop<&Divisor::divide>;
   if (scalars == 0) return element_loop<P, T, 0>;
   if constexpr (has_scalar_loops<T> && P::arity == 2) {
     if (scalars == 1) return element_loop<P, T, 1>;

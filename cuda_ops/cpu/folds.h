@@ -35,20 +35,41 @@ __attribute__((noinline, cold)) static void add_large(double* sums, Vector v0, V
 }
 
 // The block's vectors are added in float, and the sum in double; each in double where floats overflow.
-template <Source a>
-static void sum_stage(ONNXFUSE_STAGE_PARAMETERS) {
-  const Block b = ONNXFUSE_BLOCK;
-  Vector v[kVectors];
-  for (size_t j = 0; j < kVectors; ++j) v[j] = operand<a>(step, 0, at, j, b);
-  auto* sums = reinterpret_cast<double*>(step->operand[2]);
+static inline void add_block(char* state, const Vector* v) {
+  auto* sums = reinterpret_cast<double*>(state);
   const Vector sum = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
   if (all_moderate(sum)) {
     add_to_sums(sums, sum);
   } else {
     add_large(sums, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
   }
+}
+
+template <Source a>
+static void sum_stage(ONNXFUSE_STAGE_PARAMETERS) {
+  const Block b = ONNXFUSE_BLOCK;
+  Vector v[kVectors];
+  for (size_t j = 0; j < kVectors; ++j) v[j] = operand<a>(step, 0, at, j, b);
+  add_block(step->operand[2], v);
   ONNXFUSE_NEXT(b);
 }
+
+#if defined(ONNXFUSE_VECTOR_FUNCTIONS)
+// What softmax spends most of its time on: the exponential, its store and its sum in one.
+template <Source a, Source b_, bool stores>
+static void exp_and_sum_stage(ONNXFUSE_STAGE_PARAMETERS) {
+  Block b = ONNXFUSE_BLOCK;
+  for (size_t j = 0; j < kVectors; ++j)
+    b.v[j] = exp_of_difference(operand<a>(step, 0, at, j, b), operand<b_>(step, 1, at, j, b));
+  constexpr size_t fold = stores ? 2 : 1;
+  if constexpr (stores) {
+    float* p = reinterpret_cast<float*>(step[1].operand[0]) + at;
+    for (size_t j = 0; j < kVectors; ++j) store_vector(p + j * kVector, b.v[j]);
+  }
+  add_block(step[fold].operand[2], b.v);
+  ONNXFUSE_SKIP(fold + 1, b);
+}
+#endif
 
 template <class R>
 static inline Vector best_of(Vector a, Vector b) {

@@ -9,7 +9,7 @@ namespace {
 
 int operand_count(const Instruction& i) {
   if (i.work == Work::multiply_add) return 3;
-  if (i.work == Work::exp_of_difference || i.work == Work::fold_products) return 2;
+  if (i.work == Work::exp_of_difference || i.work == Work::fold_products || i.work == Work::share) return 2;
   if (i.work != Work::primitive) return 1;
   switch (i.op) {
 #define ONNXFUSE_REDUCTION(...)
@@ -41,6 +41,8 @@ class Former {
     for (const Code& code : plan.item_code) forget_read(code);
     for (const Pass& pass : plan.passes) forget_read(pass.tile_code);
   }
+
+  bool streams() const { return streams_; }  // whether any store goes past the caches
 
   void form(Code& code) {
     Code result;
@@ -92,6 +94,11 @@ class Former {
   // Whether the value goes to an output that nothing reads again.
   bool may_stream(const Instruction& i) const {
     return plan_.streams && streamed_.count(i.out) > 0 && !folds(i.work) && !narrows(i.work);
+  }
+
+  Work store_of(const Instruction& i) {
+    streams_ |= may_stream(i);
+    return may_stream(i) ? Work::stream : Work::store;
   }
 
   static bool reads(const Instruction& i, uint16_t reg) { return i.a == reg || i.b == reg || i.c == reg; }
@@ -154,8 +161,16 @@ class Former {
     }
     rest.fn = i.fn;
     rest.out = stream(p, i, i.out, narrows(i.work) ? 2 : 4, i.step_out);
-    if (folds(i.work)) return add_fold(p, i, part, rest, sources);
+    if (folds(i.work)) {
+      if (i.work == Work::fold && sources[0] == Source::block && code[at - 1].work == Work::exp_of_difference)
+        sum_with_exp(p, code[at - 1], i.op);
+      return add_fold(p, i, part, rest, sources);
+    }
     p.rest.push_back(rest);
+    if (i.work == Work::exp_of_difference) {
+      exp_.part = p.parts.size();
+      std::copy(sources, sources + 2, exp_.sources);
+    }
     const bool writes = i.work == Work::store || narrows(i.work);
     if (writes && sources[0] != Source::block) {  // what it stores comes from memory
       Pipeline::Part load = part;
@@ -164,12 +179,19 @@ class Former {
       p.parts.push_back(load);
     }
     if (writes) part.streams[0] = rest.out;
-    part.fn = tile_.stage(i.work == Work::store && may_stream(i) ? Work::stream : i.work, i.op, sources);
+    part.fn = tile_.stage(i.work == Work::store ? store_of(i) : i.work, i.op, sources);
     p.parts.push_back(part);
     if (writes || !stays(code, at, last)) return;
-    Pipeline::Part store = {
-        tile_.stage(may_stream(i) ? Work::stream : Work::store, Op::input, sources), {rest.out}, -1};
+    Pipeline::Part store = {tile_.stage(store_of(i), Op::input, sources), {rest.out}, -1};
     p.parts.push_back(store);
+  }
+
+  // The exponential's step takes those after it along: its store, where there is one, and the sum that comes next.
+  void sum_with_exp(Pipeline& p, const Instruction& exp, Op fold) {
+    const size_t after = p.parts.size() - exp_.part;
+    if ((fold != Op::op_reduce_sum && fold != Op::op_reduce_mean) || (after == 2 && may_stream(exp))) return;
+    const Work work = after == 2 ? Work::exp_store_and_sum : Work::exp_and_sum;
+    if (const StageFn fn = tile_.stage(work, exp.op, exp_.sources)) p.parts[exp_.part].fn = fn;
   }
 
   void add_fold(Pipeline& p, const Instruction& i, Pipeline::Part part, Pipeline::Rest rest, Source* sources) {
@@ -190,6 +212,11 @@ class Former {
 
   KernelPlan& plan_;
   const TileKernels& tile_ = tile_kernels();
+  struct {  // the last exponential of a difference that was added
+    size_t part;
+    Source sources[2];
+  } exp_ = {};
+  bool streams_ = false;
   std::set<uint16_t> streamed_;  // registers of outputs that are never read
 };
 
@@ -200,6 +227,7 @@ void form_pipelines(KernelPlan& plan) {
   former.form(plan.once_code);
   for (Code& code : plan.item_code) former.form(code);
   for (Pass& pass : plan.passes) former.form(pass.tile_code);
+  plan.streams = former.streams();
 }
 
 }  // namespace onnxfuse::cpu

@@ -98,8 +98,12 @@ int Compiler::destination(int v) {
     if (x.kept) p.kept_address = address;
     return memory_.register_of(static_cast<uint16_t>(address));
   }
+  if (const int s = analysis_.borrowed_store(v); s >= 0 && !borrowed_[static_cast<size_t>(s)]) {
+    borrowed_[static_cast<size_t>(s)] = true;
+    return memory_.register_of(static_cast<uint16_t>(store_address(s)));
+  }
   if (in_pass(x.scope) && x.kept && !computed_before) {
-    const int lender = plan_.streams ? -1 : analysis_.lender(v);
+    const int lender = analysis_.lender(v);
     p.kept_address = lender >= 0 ? store_address(lender) : memory_.kept_address(size_of(v));
     move_in_pass(p.kept_address);
     return memory_.register_of(static_cast<uint16_t>(p.kept_address));

@@ -163,7 +163,7 @@ struct KernelPlan {
   std::vector<Accumulator> accumulators;
   // The items are few, so several tasks share each: row schedule, nothing is kept in the arena.
   bool shares_rows = false;
-  bool streams = false;  // outputs are so large that they go past the caches
+  bool streams = false;  // outputs are so large that they go past the caches where nothing reads them again
   int totals_pass = -1;  // of shared rows: before the pass that scans; has no effect but on the states
   std::vector<SharedScan> scans;
   size_t arena_bytes = 0;

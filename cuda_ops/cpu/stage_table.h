@@ -56,6 +56,13 @@ static Stage pick_multiply_add(const Source* sources) {
 
 #if defined(ONNXFUSE_VECTOR_FUNCTIONS)
 static Stage pick_exp_of_difference(const Source* sources) { return pick_binary<V_exp_of_difference>(sources); }
+
+template <bool stores>
+static Stage pick_exp_and_sum(const Source* sources) {
+  if (sources[1] != kElement || sources[0] == kElement) return nullptr;
+  return sources[0] == kBlockSource ? exp_and_sum_stage<kBlockSource, kElement, stores>
+                                    : exp_and_sum_stage<kMemory, kElement, stores>;
+}
 #else
 template <Source a>
 static Stage pick_exp_second(Source b) {
@@ -64,7 +71,17 @@ static Stage pick_exp_second(Source b) {
 static Stage pick_exp_of_difference(const Source* sources) {
   ONNXFUSE_BY_SOURCE(sources[0], (pick_exp_second<S>(sources[1])))
 }
+
+template <bool stores>
+static Stage pick_exp_and_sum(const Source*) {
+  return nullptr;
+}
 #endif
+
+template <Vector (Divisor::*divide)(Vector) const>
+static Stage pick_divide(Source a) {
+  return a == kBlockSource ? divide_stage<divide, kBlockSource> : divide_stage<divide, kMemory>;
+}
 
 static Stage pick_stage_of_primitive(Op op, const Source* sources) {
   switch (op) {
@@ -75,8 +92,7 @@ static Stage pick_stage_of_primitive(Op op, const Source* sources) {
     case Op::op_mul:
       return pick_binary<V_mul>(sources);
     case Op::op_div:
-      if (sources[1] == kElement && sources[0] != kElement)
-        return sources[0] == kBlockSource ? divide_stage<kBlockSource> : divide_stage<kMemory>;
+      if (sources[1] == kElement && sources[0] != kElement) return pick_divide<&Divisor::divide>(sources[0]);
       return pick_binary<V_div>(sources);
     case Op::op_max:
       return pick_binary<V_max>(sources);
@@ -140,6 +156,15 @@ static StageFn find_stage(Work work, Op op, const Source* sources) {
       break;
     case Work::exp_of_difference:
       stage = pick_exp_of_difference(sources);
+      break;
+    case Work::share:
+      if (sources[1] == kElement && sources[0] != kElement) stage = pick_divide<&Divisor::share>(sources[0]);
+      break;
+    case Work::exp_and_sum:
+      stage = pick_exp_and_sum<false>(sources);
+      break;
+    case Work::exp_store_and_sum:
+      stage = pick_exp_and_sum<true>(sources);
       break;
     case Work::fold:
     case Work::fold_products:  // after a step that multiplies

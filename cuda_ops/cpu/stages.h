@@ -22,8 +22,9 @@ struct Block {
 using Stage = void (*)(ONNXFUSE_STAGE_PARAMETERS);
 
 static inline Stage stage_of(const Step* step) { return reinterpret_cast<Stage>(step->fn); }
-#define ONNXFUSE_NEXT(b) \
-  return stage_of(step + 1)(step + 1, at, b.v[0], b.v[1], b.v[2], b.v[3], b.v[4], b.v[5], b.v[6], b.v[7])
+#define ONNXFUSE_NEXT(b) ONNXFUSE_SKIP(1, b)
+#define ONNXFUSE_SKIP(steps, b) \
+  return stage_of(step + steps)(step + steps, at, b.v[0], b.v[1], b.v[2], b.v[3], b.v[4], b.v[5], b.v[6], b.v[7])
 
 static void last_stage(ONNXFUSE_STAGE_PARAMETERS) {
   (void)step, (void)at, (void)v0, (void)v1, (void)v2, (void)v3, (void)v4, (void)v5, (void)v6, (void)v7;
@@ -56,12 +57,12 @@ static void binary_stage(ONNXFUSE_STAGE_PARAMETERS) {
   ONNXFUSE_NEXT(b);
 }
 
-template <Source a>
+template <Vector (Divisor::*divide)(Vector) const, Source a>
 static void divide_stage(ONNXFUSE_STAGE_PARAMETERS) {
   Block b = ONNXFUSE_BLOCK;
   const Divisor divisor(*reinterpret_cast<const float*>(step->operand[1]));
   for (size_t j = 0; j < kVectors; ++j) b.v[j] = operand<a>(step, 0, at, j, b);
-  for (size_t j = 0; j < kVectors; ++j) b.v[j] = divisor.divide(b.v[j]);
+  for (size_t j = 0; j < kVectors; ++j) b.v[j] = (divisor.*divide)(b.v[j]);
   ONNXFUSE_NEXT(b);
 }
 

@@ -47,6 +47,9 @@ enum class Work : uint8_t {
   primitive,
   multiply_add,
   exp_of_difference,
+  exp_and_sum,        // with the fold after it
+  exp_store_and_sum,  // with the store and the fold after it
+  share,
   fold,
   fold_products,
   load,
@@ -87,6 +90,11 @@ struct TileKernels {
   TileFn (*multiply_add)(unsigned scalars);
   // f32: out[i] = exp(a[i] - b[i]); never nullptr where bit 0 is not set.
   TileFn (*exp_of_difference)(unsigned scalars);
+  // f32: out[i] = a[i] / b[0], where b[0] is a sum that a[i] was taken into: by a product with the reciprocal.
+  TileFn share;
+  // f32: of rows of b[0] elements (int64_t), n in all, e[i] / (e[0] + e[1] + ...) for e[i] = exp(a[i] - max(a[0],
+  // ...)).
+  TileFn softmax;
   TileFn (*cast)(Type from, Type to);                      // between types of values
   TileFn (*load)(Type storage);                            // f16 or bf16 to f32
   TileFn (*store)(Type storage);                           // f32 to f16 or bf16
@@ -96,7 +104,8 @@ struct TileKernels {
   FoldFns (*fold)(Op op);                                  // all nullptr where there is none
   ScanFns (*scan)(Op op, Type type, bool exclusive, bool reverse);
 
-  // The stage of a step of a pipeline, nullptr where there is none.
+  // The stage of a step of a pipeline, nullptr where there is none. One that does the steps after it as well goes on
+  // after them.
   StageFn (*stage)(Work work, Op op, const Source* sources);
   size_t block;                                          // elements
   void (*run_blocks)(const Step* steps, size_t blocks);  // the last step is Work::end

@@ -26,6 +26,7 @@ namespace {
 #include "scalar_ops.h"
 #include "element_loops.h"
 #include "reduction_loops.h"
+#include "softmax_loops.h"
 #include "argument_loops.h"
 #include "scan_loops.h"
 #include "stages.h"
@@ -36,10 +37,22 @@ namespace {
 }  // namespace
 
 extern const TileKernels ONNXFUSE_ISA;
-const TileKernels ONNXFUSE_ISA = {find_primitive, find_multiply_add, find_exp_of_difference,
-                                  find_cast,      find_load,         find_store,
-                                  find_copy,      find_splat,        find_reduction,
-                                  find_fold,      find_scan,         find_stage,
-                                  kBlock,         run_blocks,        fence};
+const TileKernels ONNXFUSE_ISA = {find_primitive,
+                                  find_multiply_add,
+                                  find_exp_of_difference,
+                                  share_loop,
+                                  softmax_loop,
+                                  find_cast,
+                                  find_load,
+                                  find_store,
+                                  find_copy,
+                                  find_splat,
+                                  find_reduction,
+                                  find_fold,
+                                  find_scan,
+                                  find_stage,
+                                  kBlock,
+                                  run_blocks,
+                                  fence};
 
 }  // namespace onnxfuse::cpu

@@ -79,6 +79,8 @@ class Divisor {
     ordinary_ = size > 0x1p-100f && size < 0x1p100f;
   }
   inline Vector divide(Vector a) const { return ordinary_ ? corrected(a) : a / d_; }
+  // A share of the sum d: at most one and a half units off.
+  inline Vector share(Vector a) const { return ordinary_ ? a * r_ : a / d_; }
 
  private:
   inline Vector corrected(Vector a) const {
@@ -100,33 +102,42 @@ class Divisor {
   bool ordinary_;
 };
 
+template <Vector (Divisor::*divide)(Vector) const>
 static void divide_loop(void* out, const void* a, const void* b, const void*, size_t n) {
   auto* po = static_cast<float*>(out);
   auto* pa = static_cast<const float*>(a);
   const Divisor divisor(*static_cast<const float*>(b));
   size_t i = 0;
-  for (; i + kVector <= n; i += kVector) store_vector(po + i, divisor.divide(load_vector(pa + i)));
+  for (; i + kVector <= n; i += kVector) store_vector(po + i, (divisor.*divide)(load_vector(pa + i)));
   if (i == n) return;
   Vector rest = {};
   __builtin_memcpy(&rest, pa + i, (n - i) * sizeof(float));
-  rest = divisor.divide(rest);
+  rest = (divisor.*divide)(rest);
   __builtin_memcpy(po + i, &rest, (n - i) * sizeof(float));
 }
+
+static constexpr TileFn share_loop = divide_loop<&Divisor::share>;
 
 #if defined(__AVX512F__)
 #define ONNXFUSE_VECTOR_FUNCTIONS
 
-// exp(a) for -2^15 < a < 2^15 (and NaN)
+// 2^(j / 32) for j in [0, 32): the significands of the numbers between 1 and 2.
+alignas(64) static constexpr float kRoots[] = {
+    1.0f,        1.0218972f,  1.04427373f, 1.06714046f, 1.09050775f, 1.1143868f,  1.13878858f, 1.1637249f,
+    1.18920708f, 1.21524739f, 1.24185777f, 1.26905096f, 1.29683959f, 1.32523668f, 1.35425556f, 1.38390994f,
+    1.41421354f, 1.44518077f, 1.47682619f, 1.50916445f, 1.54221082f, 1.5759809f,  1.61049032f, 1.64575553f,
+    1.68179286f, 1.71861935f, 1.75625217f, 1.79470909f, 1.8340081f,  1.87416768f, 1.91520655f, 1.95714414f};
+
+// exp(a) for -2^15 < a < 2^15 (and NaN): a = (k + j / 32) * ln 2 + r, where r is so small that two terms do.
 static inline Vector exp_bounded(Vector a) {
-  const Vector k = (a * splat(kLog2E) + splat(kRounder)) - splat(kRounder);
-  const Vector r = (a - k * splat(kLn2Hi)) - k * splat(kLn2Lo);
-  Vector q = splat(0.00829027221f);
-  q = q * r + splat(0.0418981612f);
-  q = q * r + splat(0.166676387f);
-  q = q * r + splat(0.499991477f);
-  q = q * r + splat(0.999999702f);
-  q = q * r + splat(1);
-  return _mm512_maskz_scalef_ps(0xffff, q, k);
+  constexpr float rounder = kRounder / 32;  // adding it rounds to 32nds, whose number is in the low bits
+  const Vector t = a * splat(kLog2E) + splat(rounder);
+  const Vector k = t - splat(rounder);
+  const Vector r = (a - k * splat(0.693147182f)) - k * splat(-1.90465421e-09f);
+  const Vector root =
+      _mm512_maskz_permutex2var_ps(0xffff, load_vector(kRoots), _mm512_castps_si512(t), load_vector(kRoots + kVector));
+  const Vector p = (splat(0.500004530f) * r + splat(1.00001466f)) * r;
+  return _mm512_maskz_scalef_ps(0xffff, root * p + root, k);
 }
 
 static inline Vector vector_exp(Vector a) {

@@ -106,6 +106,7 @@ static bool has_exact_reciprocal(double divisor) {
 }
 
 void Compiler::write_primitive(int v) {
+  if (analysis_.softmax_operand(v) >= 0) return write_softmax(v);
   const Statement& s = statement(v);
   const Type type = statement(s.operands[s.operand_count - 1]).type;  // of where: the values'
   if (s.op == Op::cast)
@@ -115,6 +116,13 @@ void Compiler::write_primitive(int v) {
   if (s.op == Op::op_exp && value(s.operands[0]).absorbed)
     return write_call(v, statement(s.operands[0]).operands, 2, Work::exp_of_difference,
                       [&](unsigned scalars) { return tile_.exp_of_difference(scalars); });
+  if (s.op == Op::op_div && type == Type::f32 && statement(s.operands[1]).op == Op::op_reduce_sum &&
+      statement(s.operands[1]).operands[0] == s.operands[0]) {
+    write_call(v, s.operands, 2, Work::primitive,
+               [&](unsigned scalars) { return scalars == 2 ? tile_.share : tile_.primitive(s.op, type, scalars); });
+    if (Instruction& i = code(v).back(); i.scalars == 2) i.work = Work::share;
+    return;
+  }
   if (s.op == Op::op_pow && (is_constant(s.operands[1], 2) || is_constant(s.operands[1], 3))) return write_power(v);
   if (s.op == Op::op_div && type == Type::f32 && statement(s.operands[1]).op == Op::constant &&
       has_exact_reciprocal(statement(s.operands[1]).literal.f)) {
@@ -127,6 +135,26 @@ void Compiler::write_primitive(int v) {
   }
   write_call(v, s.operands, s.operand_count, type == Type::f32 ? Work::primitive : Work::none,
              [&](unsigned scalars) { return tile_.primitive(s.op, type, scalars); });
+}
+
+// The address of an input of floats whose next tile comes after this one in memory; else.
+int Compiler::tile_input(int otherwise) const {
+  for (int v = 0; v < analysis_.count(); ++v) {
+    const Statement& s = statement(v);
+    if (s.op == Op::input && value(v).needed && value(v).form == kFull && s.type == Type::f32 &&
+        input_types_[static_cast<size_t>(s.tensor)] == Type::f32 &&
+        analysis_.natural(bound_.inputs[static_cast<size_t>(v)], kFull))
+      return places_[static_cast<size_t>(v)].reg;
+  }
+  return otherwise;
+}
+
+void Compiler::write_softmax(int v) {
+  const int a = analysis_.softmax_operand(v);
+  const int in = expanded(a, kFull);
+  for (int reader = 0; reader < 2; ++reader) release(a);  // the maximum and the difference
+  place(v).reg = destination(v);
+  code(v).push_back(call(tile_.softmax, kFull, place(v).reg, in, count_register(), tile_input(in)));
 }
 
 void Compiler::write_multiply_add(int v) {

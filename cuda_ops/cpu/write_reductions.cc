@@ -65,10 +65,14 @@ void Compiler::write_accumulate(int v) {
   release_operands(v);
 }
 
-void Compiler::write_finish(int v) {
+uint16_t Compiler::count_register() {
   if (count_register_ < 0) count_register_ = memory_.constant(static_cast<uint64_t>(layout_.reduced_points));
+  return static_cast<uint16_t>(count_register_);
+}
+
+void Compiler::write_finish(int v) {
   place(v).reg = destination(v);
-  code(v).push_back(call(reduction(v).finish, value(v).form, place(v).reg, place(v).accumulator, count_register_));
+  code(v).push_back(call(reduction(v).finish, value(v).form, place(v).reg, place(v).accumulator, count_register()));
 }
 
 }  // namespace onnxfuse::cpu

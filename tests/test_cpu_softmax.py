@@ -1,0 +1,149 @@
+"""Softmax on the CPU engine, which has a loop of its own for it, and what looks like it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cpu_runner import Array, check, run, ulps
+
+RNG = np.random.default_rng(0)
+
+SOFTMAX = """onnxfuse 1
+space d0 | d1 |
+%0 = input 0 f32 [d0, d1]
+%1 = reduce_max f32 %0
+%2 = sub f32 %0 %1
+%3 = exp f32 %2
+%4 = reduce_sum f32 %3
+%5 = div f32 %3 %4
+output 0 f32 [d0, d1] %5
+"""
+
+SHARE = """onnxfuse 1
+space d0 | d1 |
+%0 = input 0 f32 [d0, d1]
+%1 = reduce_sum f32 %0
+%2 = div f32 %0 %1
+output 0 f32 [d0, d1] %2
+"""
+
+LIMIT = 8  # units in the last place: of the exponential, the sum, its reciprocal and the product
+LENGTHS = [16, 17, 63, 64, 65, 100, 256, 1000, 1024, 1039, 2047, 2048, 3000, 16384]
+
+
+def normal(*shape: int) -> Array:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def softmax(x: Array) -> Array:
+    """In float64, of the differences that float32 has."""
+    with np.errstate(all="ignore"):
+        e = np.exp((x - x.max(axis=-1, keepdims=True)).astype(np.float64))
+        return np.asarray(e / e.sum(axis=-1, keepdims=True))
+
+
+@pytest.mark.parametrize("columns", [*LENGTHS, 20000])
+@pytest.mark.parametrize("rows", [1, 2, 40])
+def test_error(rows: int, columns: int) -> None:
+    for scale in (0.1, 3, 30):
+        x = normal(rows, columns) * np.float32(scale)
+        assert ulps(run(SOFTMAX, x, threads=2)[0], softmax(x)).max() <= LIMIT
+
+
+@pytest.mark.parametrize("columns", LENGTHS)
+def test_special_rows(columns: int) -> None:
+    x = normal(12, columns)
+    x[1, columns // 2] = np.inf
+    x[2, -1] = np.nan
+    x[3] = -np.inf
+    x[4, 1:] = -np.inf
+    x[5, columns // 3 :] = -1e30
+    x[6] = 3e38
+    x[7, 0] = np.nan
+    x[8, :-1] = -np.inf
+    (y,) = run(SOFTMAX, x)
+    assert ulps(y, softmax(x)).max() <= LIMIT
+    assert y[4, 0] == y[8, -1] == 1
+
+
+@pytest.mark.parametrize("also", ["%1", "%2", "%3", "%4", "%0"])
+@pytest.mark.parametrize("columns", [40, 1000])
+def test_a_part_of_it_is_used_elsewhere(also: str, columns: int) -> None:
+    row = also in ("%1", "%4")
+    text = SOFTMAX + f"output 1 f32 [d0, {'0' if row else 'd1'}] {also}\n"
+    check(text, normal(9, columns), limit=50)
+    check(
+        SOFTMAX.replace("output 0", f"%6 = sub f32 %5 {also}\noutput 0").replace("d1] %5", "d1] %6"),
+        normal(9, columns),
+        limit=50,
+        floor=1e-6,
+    )
+
+
+@pytest.mark.parametrize("space", ["d0 | d1 d2 |", "d0 d1 | d2 |"])
+def test_mask_before_and_scale_behind(space: str) -> None:
+    text = f"""onnxfuse 1
+space {space}
+%0 = input 0 f32 [d0, d1, d2]
+%1 = const f32 0.125
+%2 = mul f32 %0 %1
+%3 = input 1 f32 [d0, d2]
+%4 = add f32 %2 %3
+%5 = reduce_max f32 %4
+%6 = sub f32 %4 %5
+%7 = exp f32 %6
+%8 = reduce_sum f32 %7
+%9 = div f32 %7 %8
+%10 = input 2 f32 [d1, d2]
+%11 = mul f32 %9 %10
+output 0 f32 [d0, d1, d2] %11
+"""
+    for shape in ((2, 3, 20), (3, 40, 130), (1, 5, 1100)):
+        check(text, normal(*shape), normal(shape[0], shape[2]), normal(*shape[1:]), limit=30, threads=2)
+    x, mask, scale = normal(1, 4000, 1030), normal(1, 1030), np.ones((4000, 1030), np.float32)  # more than the cache
+    expected = softmax((x * np.float32(0.125) + mask).reshape((1, -1) if space == "d0 | d1 d2 |" else (4000, 1030)))
+    assert np.abs(run(text, x, mask, scale, threads=2)[0].reshape(expected.shape) / expected - 1).max() < 1e-5
+
+
+@pytest.mark.parametrize("columns", [16, 50, 1000, 20000])
+def test_shares_of_sums_of_any_size(columns: int) -> None:
+    x = RNG.uniform(0.5, 1, (8, columns)).astype(np.float32)
+    x *= np.array([[1], [1e-30], [1e-40], [1e33], [0], [-1e-38], [-3], [np.inf]], np.float32)
+    with np.errstate(all="ignore"):
+        total = x.astype(np.float64).sum(axis=1, keepdims=True).astype(np.float32).astype(np.float64)
+        expected = x.astype(np.float64) / total
+    normal_size = (np.abs(expected) > 1e-37) | ~np.isfinite(expected) | (expected == 0)
+    assert ulps(run(SHARE, x)[0], expected)[normal_size].max() <= 4
+
+
+def test_what_is_kept_in_the_output_does_not_hide_the_input() -> None:
+    text = """onnxfuse 1
+space d0 | d1 |
+%0 = input 0 f32 [d0, d1]
+%1 = reduce_mean f32 %0
+%2 = sub f32 %0 %1
+%3 = mul f32 %2 %2
+%4 = reduce_mean f32 %3
+%5 = add f32 %2 %4
+output 0 f32 [d0, d1] %5
+%6 = mul f32 %0 %4
+output 1 f32 [d0, d1] %6
+"""
+    text = text.replace("output 0 f32 [d0, d1] %5\n", "") + "output 0 f32 [d0, d1] %5\n"
+    for columns in LENGTHS:
+        check(text, normal(5, columns), limit=64, floor=1e-6)
+
+
+@pytest.mark.parametrize("isa", ["baseline", "avx2"])
+def test_machines_with_less(isa: str) -> None:
+    """The other instruction sets, each in a process of its own, since the choice is made once."""
+    here = Path(__file__)
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-k", "not less and not mask", here.name]
+    env = dict(os.environ, ONNXFUSE_CPU=isa)
+    found = subprocess.run(command, cwd=here.parent, env=env, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
