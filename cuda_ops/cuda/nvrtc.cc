@@ -104,6 +104,8 @@ std::vector<std::string> Nvrtc::options(int architecture, bool verbose) const {
   }
   std::vector<std::string> options = common_options();
   options.insert(options.begin(), "--gpu-architecture=" + target);
+  // Without declarations that no kernel uses: 4 of 22 ms that an empty kernel takes, and the same machine code.
+  if (major_ > 12 || (major_ == 12 && minor_ >= 4)) options.push_back("-minimal");
   if (verbose) options.push_back("--ptxas-options=-v");
   return options;
 }

@@ -62,7 +62,7 @@ def compile_kernels(
     folder: str | os.PathLike[str],
     architectures: Iterable[str],
     dims: Mapping[str, Sequence[int]] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> Compiled:
     """Makes the kernels that a model's fused nodes need on GPUs of the given architectures.
 

@@ -12,6 +12,8 @@ import typer
 from onnxfuse.cli.console import human_bytes, line
 from onnxfuse.cli.errors import MISMATCH, reports_errors
 from onnxfuse.cli.options import Debug
+from onnxfuse.cli.progress import progress
+from onnxfuse.cli.show import count_of
 from onnxfuse.errors import OnnxfuseError
 
 __all__ = ["compile_"]
@@ -59,18 +61,24 @@ def compile_(
     from onnxfuse.kernels import compile_kernels
 
     dims = _extents(dim or [])
-    result = compile_kernels(model, output, [name for names in arch for name in names.split(",") if name], dims)
+    architectures = [name for names in arch for name in names.split(",") if name]
+    with progress() as tell:
+        tell("making kernels", 0.0)
+        result = compile_kernels(
+            model, output, architectures, dims, lambda done, nodes: tell("making kernels", done / nodes)
+        )
     if as_json:
         print(json.dumps(result.to_dict(), indent=2))
     else:
         kernels = result.made + result.present
         line(
-            f"{result.nodes} fused nodes need {kernels} kernels for {', '.join(result.architectures)} "
+            f"{count_of(result.nodes, 'fused node')}: {count_of(kernels, 'kernel')} for "
+            f"{', '.join(result.architectures)} "
             f"({human_bytes(result.bytes)}; NVRTC {result.compiler}): {result.made} made, {result.present} were there"
         )
         for node, reason in result.incomplete:
             line(f"incomplete: {node}: {reason}", "red")
-        line(f"wrote {result.folder}")
+        line(f"wrote {output}")
     if not result.ok:
         raise typer.Exit(MISMATCH)
 
