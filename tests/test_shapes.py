@@ -238,3 +238,38 @@ def test_names_that_inference_invents_are_not_declared() -> None:
     names = [d.dim_param for v in model.graph.value_info for d in v.type.tensor_type.shape.dim]
     assert names
     assert not any(name.startswith("unk__") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("dim", "bounds", "expected"),
+    [
+        ("N", "zero, limit, one", "N"),
+        ("7", "zero, limit, one", 7),
+        ("7", "two, limit, two", 3),
+        ("7", "limit, zero, one", 0),
+        ("N", "two, limit, one", None),  # N may be below 2
+        ("N", "limit, zero, one", None),
+    ],
+)
+def test_as_many_numbers_as_a_dimension_has_elements(dim: str, bounds: str, expected: object) -> None:
+    model = parse(
+        f"g (float[{dim}, 4] x) => (int64[K] r, int64[P, 1] p) "
+        "<int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}, int64[1] last = {1}> { "
+        f"sh = Shape (x) limit = Gather (sh, zero) r = Range ({bounds}) p = Unsqueeze (r, last) }}"
+    )
+    scope = symbolic_scope(infer(model).graph, {}, Symbols(), model.graph)
+    (found,) = scope["r"].shape
+    if expected is None:
+        assert found not in ("N", 0)
+        assert not isinstance(found, int)
+    else:
+        assert scope["p"].shape == (expected, 1)
+
+
+@pytest.mark.parametrize(("batch_dims", "expected"), [(0, ("N", 5, 4)), (1, ("N", 5))])
+def test_gathering_by_several_indices(batch_dims: int, expected: tuple[object, ...]) -> None:
+    model = parse(
+        f"g (float[N, 3, 4] x, int64[N, 5, 2] i) => (float y) {{ y = GatherND <batch_dims = {batch_dims}> (x, i) }}"
+    )
+    scope = symbolic_scope(infer(model).graph, {}, Symbols(), model.graph)
+    assert scope["y"].shape == expected

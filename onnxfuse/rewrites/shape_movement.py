@@ -108,6 +108,27 @@ def _gather(at: Site) -> Shapes:
     return [(*shape[:axis], *indices, *shape[axis + 1 :])]
 
 
+def _gather_nd(at: Site) -> Shapes:
+    shape, indices = at.inputs[0].shape, at.inputs[1].shape
+    if shape is None or not indices or not isinstance(indices[-1], int):
+        return None
+    return [(*indices[:-1], *shape[int(str(at.attribute("batch_dims", 0))) + indices[-1] :])]
+
+
+def _range(at: Site) -> Shapes:
+    """Numbers of which there are as many as a dimension has elements, or a known number."""
+    if at.inputs[0].type not in ("i32", "i64"):
+        return None
+    bounds = [at.dims(i) for i in range(3)]
+    if any(b is None or len(b) != 1 for b in bounds):
+        return None
+    start, limit, step = (b[0] for b in bounds if b is not None)
+    if isinstance(start, int) and isinstance(limit, int) and isinstance(step, int) and step != 0:
+        return [(len(range(start, limit, step)),)]
+    # A difference of dimensions may be below 0.
+    return [(limit,)] if start == 0 and step == 1 and isinstance(limit, str) and "-" not in limit else None
+
+
 def _slice(at: Site) -> Shapes:
     """Only the sliced axes change; their extents are expressions of the bounds."""
     shape = at.inputs[0].shape
@@ -158,6 +179,8 @@ MOVEMENT: dict[str, Callable[[Site], Shapes]] = {
     "Expand": _expand,
     "ConstantOfShape": _constant_of_shape,
     "Gather": _gather,
+    "GatherND": _gather_nd,
+    "Range": _range,
     "Slice": _slice,
     "Split": _split,
 }
