@@ -93,7 +93,7 @@ def test_what_was_compiled_is_found_again(machine: Machine) -> None:
 
 def test_another_compiler_has_entries_of_its_own(machine: Machine) -> None:
     compiled = machine.fill()
-    assert machine.run(FAKE_NVRTC_MAJOR=12) == compiled
+    assert machine.run(FAKE_NVRTC_MAJOR=12, FAKE_NVRTC_MINOR=8) == compiled
     assert machine.run() == 0
 
 

@@ -1,5 +1,6 @@
 // Plays NVRTC for tests that need none of its code: an image is a checksum and filling, which the fake driver checks.
 //   FAKE_NVRTC_MAJOR   version (13)          FAKE_NVRTC_SIZE   bytes of an image (20000)
+//   FAKE_NVRTC_MINOR   the same (0)
 //   FAKE_NVRTC_LOG     file that gets a line for each compilation
 //   FAKE_NVRTC_MS      milliseconds that a compilation takes (0)
 #include <chrono>
@@ -33,7 +34,7 @@ extern "C" {
 
 int nvrtcVersion(int* major, int* minor) {
   *major = setting("FAKE_NVRTC_MAJOR", 13);
-  *minor = 0;
+  *minor = setting("FAKE_NVRTC_MINOR", 0);
   return 0;
 }
 int nvrtcGetNumSupportedArchs(int* count) {
