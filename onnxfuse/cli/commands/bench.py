@@ -21,7 +21,7 @@ def bench(
     optimized: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[B]", help="The optimized model; by default what optimize makes of A.", show_default=False
+            metavar="B", help="The optimized model; by default what optimize makes of A.", show_default=False
         ),
     ] = None,
     provider: Annotated[Provider, typer.Option(help="Where to run both models.")] = Provider.cpu,
