@@ -14,8 +14,6 @@ BodyWriter::BodyWriter(const Kernel& kernel, const Plan& plan, const Stages& sta
   reverse_ = scans() &&
              std::all_of(stages.scans.begin(), stages.scans.end(), [&](int i) { return kernel.statements[i].reverse; });
   if (scans() && schedule.launches_apart()) split_ = "split", splits_ = "p.splits";
-  const int64_t tiles = (plan.reduced_points + schedule.step() - 1) / schedule.step();
-  for (int64_t groups = 32; groups < tiles; groups *= 32) ++levels_;
   denominators_.assign(kernel.statements.size(), false);
   scaled_denominators_.assign(kernel.statements.size(), false);
   for (size_t i = 0; i < kernel.statements.size(); ++i) {

@@ -20,8 +20,10 @@ class BodyWriter {
   // Passes first to last; the results of earlier ones are taken from scratch memory, where a pass that is not the
   // storing one leaves its own if it is the last.
   std::string write(const std::string& name, int first, int last);
-  // The last function, where blocks take tiles of the rows in turns.
+  // The last function, where blocks take tiles of the rows in turns, and the bytes of shared memory that a launch of it
+  // asks for.
   std::string write_tiles(const std::string& name);
+  int staged_bytes_of_block() const;
   // The last function, where clusters take rows in turns, and the shared memory that it needs of its launch.
   std::string write_rows(const std::string& name);
   uint32_t dynamic_shared_bytes() const;
@@ -110,13 +112,16 @@ class BodyWriter {
   void write_sums_of_warps();
   void write_scans_of_tile();
   void write_befores(int scan, bool several_warps);
-  void open_tile(const std::string& tile);
+  void open_tile(const std::string& tile, const std::string& turn);
   void write_copies();
+  void write_block_barrier();
   void declare_row_values();
   void write_row_values(const std::string& tile);
   void write_passes_of_tile(bool summing);
   template <class Write>
-  void each_by_a_warp(const std::string& tile, int first_warp, const Write& write);
+  void each_scan(const Write& write) const;
+  void write_turns();
+  void write_scouts();
   std::string nodes_of(int scan, const std::string& tile) const;
   bool staged(int i) const;
   std::vector<int> staged_inputs() const;
@@ -167,7 +172,6 @@ class BodyWriter {
   int first_reduction_ = 0;
   bool reverse_ = false;                                     // all scans are
   bool storing_ = false;                                     // the pass that is being written stores
-  int levels_ = 1;                                           // of the sums that a look-back combines
   std::string block_ = "blockIdx.x";                         // number of the block
   bool in_tiles_ = false;                                    // blocks take tiles in turns
   bool summing_ = false;                                     // what is written finds what a tile adds up to, no more

@@ -91,7 +91,7 @@ void BodyWriter::write_exchange() {
     out_.line("if (t % 32 == 0) {");
     for (const auto& part : parts) out_.line(part[0] + "[t / 32] = my_" + part[0] + ";");
     out_.line("}");
-    out_.line("__syncthreads();");
+    write_block_barrier();
   }
   write_exchanged();
 }

@@ -126,7 +126,7 @@ void BodyWriter::write_row_combination(int reduction, const std::string& total) 
     out_.line("cluster_wait();");
   } else {
     out_.line("if (t % 32 == 0) shared" + n + "[t / 32] = part" + n + ";");
-    out_.line("__syncthreads();");
+    write_block_barrier();
   }
   write_reduced_parts(reduction, "shared" + n);
 }
@@ -156,7 +156,7 @@ void BodyWriter::write_column_combination(int reduction, const std::string& tota
   out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) parts[t / " + std::to_string(in_warp) + " * " +
                 std::to_string(columns) + " + x + w] = all" + n + "[w];");
   out_.line("}");
-  out_.line("__syncthreads();");
+  write_block_barrier();
   out_.line("for (int c = threadIdx.x; c < " + std::to_string(columns) + "; c += " + std::to_string(schedule_.threads) +
             ") {");
   out_.line(type + " sum = parts[c];");
@@ -164,7 +164,7 @@ void BodyWriter::write_column_combination(int reduction, const std::string& tota
                 ">(sum, parts[j * " + std::to_string(columns) + " + c]);");
   out_.line("results[c] = sum;");
   out_.line("}");
-  out_.line("__syncthreads();");
+  write_block_barrier();
   out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) all" + n + "[w] = results[x + w];");
   out_.line("}");
 }

@@ -162,7 +162,7 @@ void BodyWriter::write_sums_of_warps() {
     const std::string n = std::to_string(i);
     out_.line(std::string("const ") + cuda_type(scan_type(statement(i))) + " sum" + n + " = sum_slots<" +
               scanner(statement(i).op) + ", " + (statement(i).reverse ? "true" : "false") + ">(part" + n + ");");
-    out_.line("if (t % 32 == 0) shared" + n + "[summing.buffer][t / 32] = sum" + n + ";");
+    out_.line("if (t % 32 == 0) shared" + n + "[record][t / 32] = sum" + n + ";");
   }
 }
 
@@ -175,9 +175,9 @@ void BodyWriter::write_scans_of_tile() {
     out_.line("scan_slots<" + which + ", 32, " + reverse + ">(part" + n + ");");
     out_.line(type + " sum" + n + ";");
     out_.line("const " + type + " before" + n + " = scan_shared<" + which + ", " + warps + ", " + reverse + ">(shared" +
-              n + "[storing.buffer], t / 32, sum" + n + ");");
+              n + "[record], t / 32, sum" + n + ");");
     out_.line("const " + total + " total" + n + " = " +
-              combine(s, scan_total_type(s), first_value(s, scan_total_type(s)), "prefix" + n) + ";");
+              combine(s, scan_total_type(s), first_value(s, scan_total_type(s)), "prefix" + n + "[record]") + ";");
     write_befores(i, true);
   }
 }

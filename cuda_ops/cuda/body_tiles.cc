@@ -1,10 +1,13 @@
 // Scans of long rows in one launch: blocks take tiles in turns.
 //
-// A tile goes through four turns of its block: its elements are copied into shared memory; they are read for the first
-// time, and what they add up to is given to all other blocks; if that completes a group of tiles, so is what the group
-// adds up to; it is looked up what comes before the tile, the elements are read again, scanned and stored. The four
-// turns of neighbouring tiles of a block happen at a time, so that copies are always under way and what a tile looks up
-// has been given by the others a turn or two before.
+// In each turn, three tiles of a block are at work. The newest is copied into shared memory, from where it is read
+// twice: kTurnsAhead turns later its points are added up, and what they add up to is given to all other blocks;
+// kTurnsBehind turns after that they are scanned and stored. So copies are always under way, and what a tile looks up
+// was given by the others some turns ago. Two more warps, the scouts, do all that waits for other blocks: they give the
+// sums and look up what comes before the tiles, each in every second turn, so that it has the time of two.
+//
+// Barriers: before a turn all that add up and store wait for its scout, which has then found what the turn needs; in
+// the middle the scout waits for the sums.
 #include "body.h"
 #include "expression.h"
 #include "footprint.h"
@@ -12,10 +15,15 @@
 namespace onnxfuse::cuda {
 namespace {
 
-constexpr int kBuffers = 3;  // a tile's buffer is free once it is stored, and filled at once
 constexpr int kWarp = 32;
+constexpr int kRecords = 8;  // of tiles, more than are at work: kTurnsAhead + kTurnsBehind + 1
+static_assert(kTileBuffers + 1 < kRecords, "");
+// Barriers: the first of two for each, by the parity of the turn.
+constexpr int kTurnBegins = 1, kSumsAreThere = 3, kAmongThemselves = 5;
 
 int node_words(Type type) { return type_size(type) > 4 ? 2 : 1; }
+
+std::string record(const std::string& turn) { return "(" + turn + ") % " + std::to_string(kRecords) + "u"; }
 
 }  // namespace
 
@@ -48,27 +56,40 @@ std::string BodyWriter::nodes_of(int scan, const std::string& tile) const {
   int words = 0;
   for (const int i : stages_.scans) {
     if (i == scan) break;
-    words += node_words(scan_total_type(statement(i)));
+    words += node_words(scan_type(statement(i)));
   }
   return "p.nodes + 2 + (" + std::to_string(words) + " * static_cast<i64>(p.points) + " +
-         std::to_string(node_words(scan_total_type(statement(scan)))) + " * static_cast<i64>(" + tile +
-         ".row)) * p.row_nodes";
+         std::to_string(node_words(scan_type(statement(scan)))) + " * static_cast<i64>(" + tile + ".row)) * p.tiles";
 }
 
 // What follows, up to a closing brace, is for the tile.
-void BodyWriter::open_tile(const std::string& tile) {
+void BodyWriter::open_tile(const std::string& tile, const std::string& turn) {
   const std::string reduced = accesses_.reduced_type();
   out_.line("if (" + tile + ".exists) {");
+  out_.line("const u32 record = " + record(turn) + ";");
   out_.line(std::string("const ") + accesses_.index_type() + " id = " + tile + ".row;");
   out_.line("const u32 order = " + tile + ".number;");
   out_.line("const " + reduced + " start = static_cast<" + reduced + ">(" +
             (reverse_ ? "p.tiles - 1 - order" : "order") + ") * " + std::to_string(schedule_.step()) + ";");
+  int begin = 0;
   for (const int i : staged_inputs()) {
-    const std::string n = std::to_string(i);
-    out_.line("char* const tile" + n + " = staged" + n + " + " + tile + ".buffer * " + std::to_string(tile_bytes(i)) +
-              " + t * " + bytes(accesses_.input(i)) + ";");
+    out_.line("char* const tile" + std::to_string(i) + " = staged + " + std::to_string(begin) + " + " + tile +
+              "_buffer * " + std::to_string(tile_bytes(i)) + " + t * " + bytes(accesses_.input(i)) + ";");
+    begin += kTileBuffers * tile_bytes(i);
   }
   write_bases();
+}
+
+int BodyWriter::staged_bytes_of_block() const {
+  int sum = 0;
+  for (const int i : staged_inputs()) sum += kTileBuffers * tile_bytes(i);
+  return sum;
+}
+
+// Among all threads that compute.
+void BodyWriter::write_block_barrier() {
+  out_.line(in_tiles_ ? "sync_at(" + std::to_string(kAmongThemselves) + ", " + std::to_string(schedule_.threads) + ");"
+                      : "__syncthreads();");
 }
 
 void BodyWriter::write_copies() {
@@ -100,7 +121,7 @@ void BodyWriter::write_row_values(const std::string& tile) {
       }
     }
     out_.line("row_of_" + tile + " = " + tile + ".row;");
-    out_.line("__syncthreads();");
+    write_block_barrier();
     out_.line("}");
   }
   write_once(0);
@@ -115,7 +136,6 @@ void BodyWriter::write_row_values(const std::string& tile) {
 
 void BodyWriter::declare_row_values() {
   for (const char* tile : {"storing", "summing"}) {
-    if (stages_.scan_pass > 0) out_.line(std::string("u32 row_of_") + tile + " = 0xffffffffu;");
     for (int pass = 0; pass < stages_.scan_pass; ++pass) {
       for (const int i : stages_.reductions[pass]) {
         out_.line(std::string("__shared__ ") + cuda_type(statement(i).type) + " row_value" + std::to_string(i) + "_" +
@@ -136,108 +156,129 @@ void BodyWriter::write_passes_of_tile(bool summing) {
   write_row_stores();
 }
 
-// The scans take turns among the warps. Calls write(scan, template arguments, type of the sums, name of the nodes).
+// Calls write(scan, its number, the struct that combines its operands, the types of its sums and of their totals).
 template <class Write>
-void BodyWriter::each_by_a_warp(const std::string& tile, int first_warp, const Write& write) {
-  const int warps = schedule_.threads / kWarp;
-  int number = first_warp;
+void BodyWriter::each_scan(const Write& write) const {
   for (const int i : stages_.scans) {
-    out_.line("if (t / 32 == " + std::to_string(number++ % warps) + ") {");
-    out_.line("u64* const nodes = " + nodes_of(i, tile) + ";");
-    write(std::to_string(i), scanner(statement(i).op), cuda_type(scan_total_type(statement(i))), i);
-    out_.line("}");
+    write(i, std::to_string(i), scanner(statement(i).op), std::string(cuda_type(scan_type(statement(i)))),
+          std::string(cuda_type(scan_total_type(statement(i)))));
   }
 }
 
 std::string BodyWriter::write_tiles(const std::string& name) {
   in_tiles_ = true;
-  const std::string reduced = accesses_.reduced_type(), warps = std::to_string(schedule_.threads / kWarp);
-  const std::string levels = std::to_string(levels_);
-  const auto sum_of_tile = [&](int i, const std::string& tile) {
-    const std::string n = std::to_string(i), type = cuda_type(scan_type(statement(i)));
-    out_.line(type + " sum;");
-    out_.line("scan_shared<" + scanner(statement(i).op) + ", " + warps + ", " +
-              (statement(i).reverse ? "true" : "false") + ">(shared" + n + "[" + tile + ".buffer], 0, sum);");
-  };
-  out_.line("extern \"C\" __global__ void __launch_bounds__(" + std::to_string(schedule_.threads) + ") " + name +
-            "(const Parameters p) {");
+  const std::string warps = std::to_string(schedule_.threads / kWarp);
+  const std::string threads = std::to_string(schedule_.threads), records = std::to_string(kRecords);
+  out_.line("extern \"C\" __global__ void __launch_bounds__(" + std::to_string(schedule_.threads_in_turns()) + ", 1) " +
+            name + "(const Parameters p) {");
   out_.line("wait_for_earlier_kernels();");
   out_.line("const int t = threadIdx.x;");
-  out_.line("constexpr bool valid = true;");
   write_length();
-  out_.line("const " + reduced + " end = length;");
-  for (const int i : staged_inputs()) {
-    out_.line("alignas(16) __shared__ char staged" + std::to_string(i) + "[" +
-              std::to_string(kBuffers * tile_bytes(i)) + "];");
-  }
-  for (const int i : stages_.scans) {
-    const std::string n = std::to_string(i);
-    out_.line(std::string("__shared__ ") + cuda_type(scan_type(statement(i))) + " shared" + n + "[" +
-              std::to_string(kBuffers) + "][" + warps + "];");
-    out_.line(std::string("__shared__ ") + cuda_type(scan_total_type(statement(i))) + " prefix" + n + ";");
-  }
+  if (staged_bytes_of_block() > 0) out_.line("extern __shared__ __align__(16) char staged[];");
+  out_.line("__shared__ Tile tiles[" + records + "];");
+  each_scan([&](int, const std::string& n, const std::string&, const std::string& sum, const std::string& total) {
+    out_.line("__shared__ " + sum + " shared" + n + "[" + records + "][" + warps + "];");
+    out_.line("__shared__ " + total + " prefix" + n + "[" + records + "];");
+  });
   declare_row_values();
-  out_.line("__shared__ u32 tickets[3];");
-  out_.line("if (t == 0) {");
-  out_.line("tickets[0] = take_ticket(p.nodes);");
-  out_.line("tickets[1] = take_ticket(p.nodes);");
-  out_.line("}");
-  out_.line("__syncthreads();");
-  out_.line("Tile storing = {0, 0, 0, false}, closing = {0, 0, 1, false};");
-  out_.line(
-      "Tile summing = tile_of(tickets[0], p.tiles, p.points, 2), copying = tile_of(tickets[1], p.tiles, p.points, 0);");
-  open_tile("summing");
-  write_copies();
-  out_.line("}");
-  out_.line("end_copies();");
-  out_.line("while (storing.exists || closing.exists || summing.exists) {");
-  out_.line("u32 ticket = 0;");
-  out_.line("if (t == 0) ticket = take_ticket(p.nodes);");
-  out_.line("if (storing.exists) {");
-  each_by_a_warp("storing", 0, [&](const std::string& n, const std::string& scan, const std::string& total, int) {
-    out_.line("const " + total + " before = look_back<" + scan + ", " + levels + ", " + total +
-              ">(nodes, p.tiles, storing.number);");
-    out_.line("if (t % 32 == 0) prefix" + n + " = before;");
-  });
-  out_.line("}");
-  if (levels_ > 1) {
-    out_.line("if (closing.exists && closing.number % 32 == 31) {");
-    each_by_a_warp("closing", 1, [&](const std::string&, const std::string& scan, const std::string& total, int i) {
-      sum_of_tile(i, "closing");
-      out_.line("close_groups<" + scan + ", " + levels + ">(nodes, p.tiles, closing.number, static_cast<" + total +
-                ">(sum));");
-    });
-    out_.line("}");
-  }
-  out_.line("if (t == 0) tickets[2] = ticket;");
-  out_.line("__syncthreads();");
-  out_.line("const Tile next = tile_of(tickets[2], p.tiles, p.points, closing.buffer);");
-  open_tile("storing");
-  write_passes_of_tile(false);
-  out_.line("}");
-  open_tile("copying");
-  write_copies();
-  out_.line("}");
-  out_.line("end_copies();");
-  out_.line("wait_for_copies<1>();");
-  open_tile("summing");
-  write_passes_of_tile(true);
-  out_.line("}");
-  out_.line("__syncthreads();");
-  out_.line("if (summing.exists) {");
-  each_by_a_warp("summing", 0, [&](const std::string&, const std::string&, const std::string& total, int i) {
-    sum_of_tile(i, "summing");
-    out_.line("if (t % 32 == 0) give(nodes + summing.number * NODE_WORDS<" + total + ">, static_cast<" + total +
-              ">(sum));");
-  });
-  out_.line("}");
-  out_.line("storing = closing;");
-  out_.line("closing = summing;");
-  out_.line("summing = copying;");
-  out_.line("copying = next;");
+  out_.line("if (t < " + threads + ") {");
+  write_turns();
+  out_.line("} else {");
+  write_scouts();
   out_.line("}");
   out_.line("}");
   return out_.text();
+}
+
+// By all but the scouts. The first of them takes the tickets, one after the other, so that a block's tiles come in the
+// order of the rows, and each a turn before it is needed.
+void BodyWriter::write_turns() {
+  const std::string ahead = std::to_string(kTurnsAhead), behind = std::to_string(kTurnsBehind);
+  const std::string all = std::to_string(schedule_.threads + kWarp), buffers = std::to_string(kTileBuffers);
+  const auto ticket = [&](const std::string& turn, const std::string& number) {
+    out_.line("tiles[" + record(turn) + "] = tile_of(" + number + ", p.tiles, p.points);");
+  };
+  out_.line("constexpr bool valid = true;");
+  out_.line(std::string("const ") + accesses_.reduced_type() + " end = length;");
+  for (const char* tile : {"storing", "summing"}) {
+    if (stages_.scan_pass > 0) out_.line(std::string("u32 row_of_") + tile + " = 0xffffffffu;");
+  }
+  out_.line("u32 ticket = 0;");
+  out_.line("if (t < " + std::to_string(kRecords) + ") tiles[t] = {0, 0, false};");
+  out_.line("if (t == 0) {");
+  out_.line("const u32 first = take_ticket(p.nodes);");
+  ticket("0u", "first");
+  out_.line("ticket = take_ticket_behind(p.nodes, first);");
+  out_.line("}");
+  out_.line("int copying_buffer = 0, summing_buffer = 0, storing_buffer = 0;");
+  out_.line("for (int turn = -" + ahead + ";; ++turn) {");
+  out_.line("sync_at(" + std::to_string(kTurnBegins) + " + (turn & 1), " + all + ");");
+  out_.line("const Tile copying = tiles[" + record("turn + " + ahead) + "], summing = tiles[" + record("turn") +
+            "], storing = tiles[" + record("turn - " + behind) + "];");
+  out_.line("if (turn >= " + behind + " && !storing.exists) break;");
+  out_.line("wait_for_copies<" + std::to_string(kTurnsAhead - 1) + ">();");
+  open_tile("summing", "turn");
+  write_passes_of_tile(true);
+  out_.line("}");
+  out_.line("if (t == 0) {");
+  ticket("turn + " + std::to_string(kTurnsAhead + 1), "ticket");
+  out_.line("}");
+  out_.line("arrive_at(" + std::to_string(kSumsAreThere) + " + (turn & 1), " + all + ");");
+  out_.line("if (t == 0) ticket = take_ticket(p.nodes);");
+  open_tile("storing", "turn - " + behind);
+  write_passes_of_tile(false);
+  out_.line("}");
+  open_tile("copying", "turn + " + ahead);
+  write_copies();
+  out_.line("}");
+  out_.line("end_copies();");
+  const auto advance = [&](const std::string& buffer) {
+    out_.line(buffer + " = " + buffer + " + 1 == " + buffers + " ? 0 : " + buffer + " + 1;");
+  };
+  advance("copying_buffer");
+  out_.line("if (turn >= 0) {");
+  advance("summing_buffer");
+  out_.line("}");
+  out_.line("if (turn >= " + behind + ") {");
+  advance("storing_buffer");
+  out_.line("}");
+  out_.line("}");
+}
+
+// The warps that give sums and look up what comes before the tiles, in every second turn each.
+void BodyWriter::write_scouts() {
+  const std::string warps = std::to_string(schedule_.threads / kWarp);
+  const std::string all = std::to_string(schedule_.threads + kWarp), behind = std::to_string(kTurnsBehind);
+  out_.line("const int parity = t / 32 - " + warps + ";");
+  each_scan([&](int, const std::string& n, const std::string&, const std::string&, const std::string& total) {
+    out_.line("Known<" + total + "> known" + n + " = {0xffffffffu, 0, 0};");
+  });
+  out_.line("for (int turn = parity - " + std::to_string(kTurnsAhead) + ";; turn += 2) {");
+  out_.line("Tile storing = {0, 0, false};");
+  out_.line("if (turn >= " + behind + ") storing = tiles[" + record("turn - " + behind) + "];");
+  out_.line("if (storing.exists) {");
+  each_scan(
+      [&](int i, const std::string& n, const std::string& scan, const std::string& sum, const std::string& total) {
+        out_.line("const " + total + " before" + n + " = look_back<" + scan + ", " + sum + ", " + total + ">(" +
+                  nodes_of(i, "storing") + ", known" + n + ", storing.row, storing.number);");
+        out_.line("if (t % 32 == 0) prefix" + n + "[" + record("turn - " + behind) + "] = before" + n + ";");
+      });
+  out_.line("}");
+  out_.line("__syncwarp();");
+  out_.line("arrive_at(" + std::to_string(kTurnBegins) + " + parity, " + all + ");");
+  out_.line("if (turn >= " + behind + " && !storing.exists) break;");
+  out_.line("sync_at(" + std::to_string(kSumsAreThere) + " + parity, " + all + ");");
+  out_.line("const Tile summing = tiles[" + record("turn") + "];");
+  out_.line("if (summing.exists) {");
+  each_scan([&](int i, const std::string& n, const std::string& scan, const std::string& sum, const std::string&) {
+    out_.line(sum + " sum" + n + ";");
+    out_.line("scan_shared<" + scan + ", " + warps + ", " + (statement(i).reverse ? "true" : "false") + ">(shared" + n +
+              "[" + record("turn") + "], 0, sum" + n + ");");
+    out_.line("if (t % 32 == 0) give(" + nodes_of(i, "summing") + " + summing.number * NODE_WORDS<" + sum + ">, sum" +
+              n + ");");
+  });
+  out_.line("}");
+  out_.line("}");
 }
 
 }  // namespace onnxfuse::cuda

@@ -188,19 +188,28 @@ Driver::Capture Driver::capture(CudaStream stream) const {
   return result;
 }
 
-uint32_t Driver::resident_blocks(const Launch& what, uint32_t cluster, int device) const {
-  int handle = 0, clusters = 0;
+void Driver::allow_shared(const Launch& what, int device) const {
+  int handle = 0;
   check(device_get_(&handle, device), "cuDeviceGet");
+  int mode = kCaptureModeRelaxed;  // this may be the first use of the kernel on the device
+  check(exchange_capture_mode_(&mode), "cuThreadExchangeStreamCaptureMode");
+  const CudaResult result =
+      kernel_set_attribute_(kMaxDynamicSharedSizeBytes, static_cast<int>(what.shared_bytes), what.kernel, handle);
+  exchange_capture_mode_(&mode);
+  check(result, "cuKernelSetAttribute");
+}
+
+uint32_t Driver::resident_blocks(const Launch& what, uint32_t cluster, int device) const {
+  int clusters = 0;
   LaunchAttribute dimension;
   dimension.id = kClusterDimension;
   for (const int axis : {0, 1, 2}) dimension.value.extents[axis] = axis == 0 ? cluster : 1;
   const LaunchConfig config = {what.grid_x, what.grid_y,       1,       what.threads, 1,
                                1,           what.shared_bytes, nullptr, &dimension,   1};
+  allow_shared(what, device);
   int mode = kCaptureModeRelaxed;  // this may be the first use of the kernel on the device
   check(exchange_capture_mode_(&mode), "cuThreadExchangeStreamCaptureMode");
-  CudaResult result =
-      kernel_set_attribute_(kMaxDynamicSharedSizeBytes, static_cast<int>(what.shared_bytes), what.kernel, handle);
-  if (result == 0) result = occupancy_clusters_(&clusters, what.kernel, &config);
+  const CudaResult result = occupancy_clusters_(&clusters, what.kernel, &config);
   exchange_capture_mode_(&mode);
   check(result, "cuOccupancyMaxActiveClusters");
   return static_cast<uint32_t>(clusters > 0 ? clusters : 1) * cluster;

@@ -46,6 +46,8 @@ class Driver {
     const void* last = nullptr;  // where there is one alone
   };
   Capture capture(CudaStream stream) const;
+  // Permits the kernel its shared memory on the device, without which it cannot be launched.
+  void allow_shared(const Launch& what, int device) const;
   // dependent: the kernel may begin before those that the stream has before it are complete, and waits for them itself.
   void launch(const Launch& what, CudaStream stream, void* parameters, bool dependent) const;
   // How many blocks of the kernel, in clusters of that many, the current context's device has at a time. Permits the

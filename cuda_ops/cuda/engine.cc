@@ -52,7 +52,7 @@ struct Launch {
   std::vector<uint8_t> parameters;
   std::vector<Parameters::Pointer> pointers;
   std::vector<LaunchGrid> grids;  // one for each function of the module
-  uint32_t threads, shared_bytes, turns;
+  uint32_t turns;
   size_t scratch_bytes, zeroed_bytes;
   std::shared_ptr<std::atomic<uint32_t>> resident;  // blocks that the GPU has at a time; 0: not known yet
 };
@@ -168,8 +168,13 @@ class CudaEngine final : public Engine {
       const Module& module = get(launch, found);
       for (size_t k = 0; k < module.size(); ++k) {
         const bool behind_kernel = k > 0 || launch.zeroed_bytes == 0;
-        Driver::Launch what = {module[k], launch.grids[k].x, launch.grids[k].y, launch.threads, launch.shared_bytes};
-        if (launch.turns > 0) what.grid_x = std::min(what.grid_x, resident_blocks(launch, what));
+        const LaunchGrid& grid = launch.grids[k];
+        Driver::Launch what = {module[k], grid.x, grid.y, grid.threads, grid.shared_bytes};
+        if (launch.turns > 0) {
+          what.grid_x = std::min(what.grid_x, resident_blocks(launch, what));
+        } else if (grid.shared_bytes > 0) {
+          recipe_->driver.allow_shared(what, number_);
+        }
         launch_kernel(what, stream, parameters, dependent_ && behind_kernel);
       }
     }
@@ -227,8 +232,8 @@ class CudaEngine final : public Engine {
     const auto plan = std::make_shared<LaunchPlan>();
     for (const Generated& kernel : generate_available(bound, alignments)) {
       plan->launches.push_back({recipe_->start(kernel, urgency), kernel.parameters, kernel.pointers, kernel.grids,
-                                kernel.threads, kernel.shared_bytes, kernel.turns, kernel.scratch_bytes,
-                                kernel.zeroed_bytes, std::make_shared<std::atomic<uint32_t>>(0)});
+                                kernel.turns, kernel.scratch_bytes, kernel.zeroed_bytes,
+                                std::make_shared<std::atomic<uint32_t>>(0)});
       plan->scratch_bytes = std::max(plan->scratch_bytes, kernel.scratch_bytes);
     }
     plan->bound = bound;

@@ -46,6 +46,7 @@ std::string templates(const std::vector<const Kernel*>& kernels, const Schedule&
   if (use(is_scan)) text += embedded_kernel("scan.cuh");
   if (schedule.rows_ahead > 0) text += embedded_kernel("messages.cuh");
   if (schedule.rows_ahead > 0 || schedule.long_scan == LongScan::look_back) text += embedded_kernel("copy_ahead.cuh");
+  if (schedule.long_scan == LongScan::look_back) text += embedded_kernel("barrier.cuh");
   if (schedule.long_scan == LongScan::look_back) text += embedded_kernel("look_back.cuh");
   return text;
 }
@@ -58,12 +59,10 @@ void add_partial_results(Generated& result, Parameters& parameters, const Kernel
   const bool row = schedule.kind == ScheduleKind::row;
   if (schedule.long_scan == LongScan::look_back) {
     const int64_t tiles = ceil_div(plan.reduced_points, schedule.step());
-    int64_t row_nodes = 0, words = 0;
-    for (int64_t groups = tiles; groups > 0; groups /= 32) row_nodes += groups;
-    for (const int i : stages.scans) words += type_size(scan_total_type(kernel.statements[i])) > 4 ? 2 : 1;
-    result.zeroed_bytes = static_cast<size_t>(8 * (2 + words * row_nodes * plan.parallel_points));
+    int64_t words = 0;
+    for (const int i : stages.scans) words += type_size(scan_type(kernel.statements[i])) > 4 ? 2 : 1;
+    result.zeroed_bytes = static_cast<size_t>(8 * (2 + words * tiles * plan.parallel_points));
     parameters.add({ParameterKind::scratch, "u64*", "nodes", 0, -1});
-    parameters.add({ParameterKind::wide, "i64", "row_nodes", row_nodes, -1});
     parameters.add({ParameterKind::narrow, "u32", "tiles", checked_blocks(tiles), -1});
   }
   size_t results = schedule.long_scan == LongScan::two_pass ? stages.scans.size() : 0;
@@ -87,15 +86,17 @@ void write_functions(Generated& result, const Kernel& kernel, const Plan& plan, 
                      const Schedule& schedule, const Accesses& accesses) {
   const bool row = schedule.kind == ScheduleKind::row, scans = !stages.scans.empty();
   const int64_t blocks = blocks_of(plan, schedule);
-  const auto grid = [](int64_t x, int64_t y) { return LaunchGrid{checked_blocks(x), checked_blocks(y)}; };
+  const auto grid = [&](int64_t x, int64_t y) {
+    return LaunchGrid{checked_blocks(x), checked_blocks(y), static_cast<uint32_t>(schedule.threads)};
+  };
   if (!schedule.launches_apart()) {
     BodyWriter body(kernel, plan, stages, schedule, accesses);
     const bool turns = schedule.rows_ahead > 0;
     result.source += turns ? body.write_rows("onnxfuse_kernel") : body.write("onnxfuse_kernel", 0, stages.passes);
     if (turns) result.turns = static_cast<uint32_t>(schedule.cluster);
-    if (turns) result.shared_bytes = body.dynamic_shared_bytes();
     result.functions.push_back("onnxfuse_kernel");
     result.grids.push_back(grid(blocks, 1));
+    if (turns) result.grids.back().shared_bytes = body.dynamic_shared_bytes();
     return;
   }
   const LaunchGrid pieces = scans ? grid(blocks * schedule.splits, 1) : grid(blocks, schedule.splits);
@@ -121,8 +122,14 @@ void write_functions(Generated& result, const Kernel& kernel, const Plan& plan, 
     return;
   }
   const int64_t tiles = ceil_div(plan.reduced_points, schedule.step()) * plan.parallel_points;
-  add(grid(std::min<int64_t>(tiles, schedule.workers), 1),
-      [](BodyWriter& body, const std::string& name) { return body.write_tiles(name); });
+  int staged = 0;
+  add(grid(std::min<int64_t>(tiles, schedule.workers), 1), [&](BodyWriter& body, const std::string& name) {
+    std::string text = body.write_tiles(name);
+    staged = body.staged_bytes_of_block();
+    return text;
+  });
+  result.grids.back().threads = static_cast<uint32_t>(schedule.threads_in_turns());
+  result.grids.back().shared_bytes = static_cast<uint32_t>(staged);
 }
 
 }  // namespace
@@ -159,7 +166,6 @@ Generated generate(const Kernel& kernel, const Plan& plan, const Stages& stages,
         "a fused kernel has more inputs and outputs than a CUDA kernel takes; use a lower limit of "
         "fused nodes for this model");
   }
-  result.threads = static_cast<uint32_t>(schedule.threads);
   result.source = source_head({&kernel}, schedule) + parameters.struct_text();
   write_functions(result, kernel, plan, stages, schedule, accesses);
   return result;

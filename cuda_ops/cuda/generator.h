@@ -12,6 +12,8 @@ namespace onnxfuse::cuda {
 
 struct LaunchGrid {
   uint32_t x = 1, y = 1;
+  uint32_t threads = 0;       // of a block
+  uint32_t shared_bytes = 0;  // for a block, besides what the function declares
 };
 
 struct Generated {
@@ -20,8 +22,6 @@ struct Generated {
   std::vector<LaunchGrid> grids;       // of each function
   std::vector<uint8_t> parameters;     // the bytes of their struct
   std::vector<Parameters::Pointer> pointers;
-  uint32_t threads = 0;
-  uint32_t shared_bytes = 0;  // of a block, beyond what the source declares
   uint32_t turns = 0;  // blocks of a cluster of those that take rows in turns: no more than the GPU has at a time
   size_t scratch_bytes = 0;
   size_t zeroed_bytes = 0;  // at the beginning of the scratch memory: 0 before the first function

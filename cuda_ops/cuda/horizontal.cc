@@ -156,7 +156,7 @@ Generated generate_shared(const std::vector<const Part*>& parts, bool queue, con
     blocks = std::max(blocks, part->schedule.blocks);
     kernels.push_back(part->kernel);
   }
-  result.threads = static_cast<uint32_t>(parts.front()->schedule.threads);
+  const int threads = parts.front()->schedule.threads;
   result.source = source_head(kernels, parts.front()->schedule) + (queue ? embedded_kernel("queue.cuh") : "");
 
   std::string members;
@@ -187,7 +187,7 @@ Generated generate_shared(const std::vector<const Part*>& parts, bool queue, con
   result.source += "struct Parameters {\n" + members + "};\n";
 
   Writer out;
-  const std::string bounds = std::to_string(result.threads) + (blocks > 1 ? ", " + std::to_string(blocks) : "");
+  const std::string bounds = std::to_string(threads) + (blocks > 1 ? ", " + std::to_string(blocks) : "");
   out.line("extern \"C\" __global__ void __launch_bounds__(" + bounds +
            ") onnxfuse_kernel(const __grid_constant__ Parameters p) {");
   if (shared > 0) {
@@ -196,9 +196,9 @@ Generated generate_shared(const std::vector<const Part*>& parts, bool queue, con
     out.line("constexpr char* shared = nullptr;");
   }
   out.line("wait_for_earlier_kernels();");
-  result.grids = {LaunchGrid{first.back(), 1}};
+  result.grids = {LaunchGrid{first.back(), 1, static_cast<uint32_t>(threads)}};
   if (queue) {
-    const int resident = std::min(kResidentBlocks, kResidentThreads / static_cast<int>(result.threads));
+    const int resident = std::min(kResidentBlocks, kResidentThreads / threads);
     result.grids[0].x = std::min(result.grids[0].x, static_cast<uint32_t>(device.multiprocessors * resident));
     const std::string tiles = "p.first[" + std::to_string(first.size() - 1) + "]";
     out.line("__shared__ u32 next;");

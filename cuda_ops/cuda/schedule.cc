@@ -30,11 +30,17 @@ constexpr int kSharedBytes = 32 * 1024;  // that a column schedule may use for c
 constexpr int kNarrowBytes = 128;        // of neighbouring columns that a block reads at least: whole cache lines
 constexpr int kTileThreads = 256;        // of a block that scans a part of a row, and the registers of a thread
 constexpr int kTileRegisters = 24;       // that its elements take
-constexpr int kTurnThreads = 128;        // of a block that takes tiles in turns, the registers of a thread for its
-constexpr int kTurnRegisters = 36;       // elements, the bytes of a tile in shared memory (where there are three), and
-constexpr int kTurnBytes = 12288;        // such blocks on a multiprocessor
-constexpr int kTurnBlocks = 6;
-constexpr int kScanRows = 8;  // rows on a multiprocessor that are enough for a block to scan each
+constexpr int kTurnRegisters = 30;       // the same, of a block that takes tiles in turns
+constexpr int kTurnScans = 2;            // of which 512 threads have the registers that their products need
+constexpr int kRecordBytes = 1280;       // of shared memory, for each scan of such a block, besides the tiles
+constexpr int kScanRows = 8;             // rows on a multiprocessor that are enough for a block to scan each
+
+// Shared memory that a block may have, in bytes.
+int block_memory(int architecture) {
+  if (architecture < 80) return 64 * 1024;
+  if (architecture == 80 || architecture == 87) return 163 * 1024;
+  return (architecture < 90 || architecture >= 120 ? 99 : 227) * 1024;
+}
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -117,6 +123,28 @@ bool takes_turns(const Kernel& kernel, const Plan& plan, const Stages& stages, i
   return false;
 }
 
+// One block on a multiprocessor that takes tiles of the rows in turns: as large ones as fit, of which there are enough.
+void share_rows_in_tiles(const Kernel& kernel, const Plan& plan, const Footprint& footprint, const DeviceModel& device,
+                         Schedule& schedule) {
+  const int64_t scans = std::count_if(kernel.statements.begin(), kernel.statements.end(),
+                                      [](const Statement& s) { return is_scan(s.op); });
+  const int64_t memory = block_memory(device.architecture) - kRecordBytes * (scans + 1);
+  schedule.threads = schedule.group = memory >= 128 * 1024 && scans <= kTurnScans ? 512 : 256;
+  int64_t staged = 0;
+  for (const PlanAccess& access : plan.inputs) staged += staged_bytes(plan, access, schedule.lanes);
+  const int64_t room = memory / (kTileBuffers * std::max<int64_t>(staged, 1) * schedule.threads);
+  const int64_t points = std::max<int64_t>(1, plan.parallel_points * plan.reduced_points);
+  const int64_t enough = points / (int64_t{2} * device.multiprocessors * schedule.threads * schedule.lanes);
+  const int64_t most = std::max<int64_t>(1, std::min({int64_t{kTurnRegisters / footprint.least}, room, enough}));
+  // The last tile of a row may be half empty: 16-bit rows of 131072 have 6.4 tiles of five vectors a thread (0.86 of a
+  // copy's speed), and 8 whole ones of four.
+  const auto vectors = [&](int64_t slots) {
+    return slots * ceil_div(plan.reduced_points, slots * schedule.threads * schedule.lanes);
+  };
+  schedule.slots = static_cast<int>(most > 3 && vectors(most - 1) < vectors(most) ? most - 1 : most);
+  schedule.workers = device.multiprocessors;
+}
+
 // Scans of rows that outgrow what has all of a row at a time.
 Schedule scan_long_rows(const Kernel& kernel, const Plan& plan, Schedule schedule, const Footprint& footprint, bool few,
                         const DeviceModel& device) {
@@ -131,12 +159,7 @@ Schedule scan_long_rows(const Kernel& kernel, const Plan& plan, Schedule schedul
   schedule.long_scan = shared ? LongScan::look_back : LongScan::chunks;
   if (plan.reduced_points > 0) schedule.long_scan = device.long_scan.value_or(schedule.long_scan);
   if (schedule.long_scan == LongScan::look_back && !scans_both_ways(kernel)) {
-    int staged = 0;
-    for (const PlanAccess& access : plan.inputs) staged += staged_bytes(plan, access, schedule.lanes);
-    schedule.threads = schedule.group = kTurnThreads;
-    const int bytes = kTurnThreads * std::max(staged, 1);
-    schedule.slots = std::max(1, std::min(kTurnRegisters / footprint.least, kTurnBytes / bytes));
-    schedule.workers = device.multiprocessors * kTurnBlocks;
+    share_rows_in_tiles(kernel, plan, footprint, device, schedule);
   }
   const int64_t tiles = std::max<int64_t>(1, ceil_div(plan.reduced_points, schedule.step()));
   if (scans_both_ways(kernel)) {

@@ -3,13 +3,13 @@
 //
 // In the single-pass scan of Merrill and Garland ("Single-pass parallel prefix scan with decoupled look-back", 2016) a
 // tile adds up its predecessors' sums until it meets one that knows its prefix; which one that is depends on timing,
-// and so do the bits of a floating-point result. Here the sums of 32 tiles make that of a group, those of 32 groups
-// that of a larger one, and so on; a prefix is what the complete groups before a tile and the single tiles behind them
-// add up to, always the same ones. Nothing waits for a chain of prefixes: the last tile of a group gives the group's
-// sum as soon as it has those of the others.
+// and so do the bits of a floating-point result. Here a tile gives its sum alone, and a prefix is what the complete
+// groups of GROUP_TILES tiles before add up to, one after the other, and the single tiles behind them: always in the
+// same order. Nothing waits for a chain of prefixes, for every block adds up every group itself and keeps what comes
+// before the group that it has got to: where a GPU has about as many blocks as a group has tiles, that is one group a
+// tile.
 //
-// A row has nodes for its tiles, its complete groups of 32, of 32^2, ...; LEVELS of them: 32 to the power of LEVELS is
-// at least the number of tiles. Tiles are numbered in the order of the scan.
+// Tiles are numbered in the order of the scan; a row has a node for each.
 
 DEVICE void store_relaxed(u64* address, u64 value) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(address), "l"(value) : "memory");
@@ -20,16 +20,17 @@ DEVICE u64 load_relaxed(const u64* address) {
   return value;
 }
 
-// Tile number `number` of a row, in the order of the scan, and where a block has it.
+// Tile number `number` of a row, in the order of the scan.
 struct Tile {
   u32 row, number;
-  int buffer;
   bool exists;
 };
 DEVICE u32 take_ticket(u64* counter) { return atomicAdd(reinterpret_cast<u32*>(counter), 1u); }
-DEVICE Tile tile_of(u32 ticket, u32 tiles, i64 rows, int buffer) {
+// A ticket that is taken after `earlier` has arrived.
+DEVICE u32 take_ticket_behind(u64* counter, u32 earlier) { return take_ticket(counter + (earlier == 0xffffffffu)); }
+DEVICE Tile tile_of(u32 ticket, u32 tiles, i64 rows) {
   const u32 row = ticket / tiles;
-  return {row, ticket % tiles, buffer, row < rows};
+  return {row, ticket % tiles, row < rows};
 }
 
 // A value that one thread gives and others wait for: words of 32 bits with a mark above each. Zero before.
@@ -43,22 +44,6 @@ DEVICE void give(u64* node, T value) {
 #pragma unroll
   for (int k = 0; k < NODE_WORDS<T>; ++k) store_relaxed(node + k, static_cast<u64>(1) << 32 | raw.word[k]);
 }
-template <class T>
-DEVICE bool take(const u64* node, T& value) {
-  u64 words[NODE_WORDS<T>];
-#pragma unroll
-  for (int k = 0; k < NODE_WORDS<T>; ++k) words[k] = load_relaxed(node + k);
-  bool given = true;
-  Raw<sizeof(T)> raw;
-#pragma unroll
-  for (int k = 0; k < NODE_WORDS<T>; ++k) {
-    given = given && words[k] >> 32 != 0;
-    raw.word[k] = static_cast<u32>(words[k]);
-  }
-  value = Element<T>::get(raw.word, 0);
-  return given;
-}
-
 // What the threads of a warp have, in their order; the same for all of them.
 template <class Scan, class T>
 DEVICE T combine_warp(T value) {
@@ -70,51 +55,75 @@ DEVICE T combine_warp(T value) {
   return value;
 }
 
-// By one warp: `own` is what tile number `tile` adds up to. If it is the last of a group, gives what the group does.
-template <class Scan, int LEVELS, class T>
-DEVICE void close_groups(u64* nodes, u32 tiles, u32 tile, T own) {
-  const u32 lane = threadIdx.x % 32;
+constexpr int GROUP_TILES = 256;
+constexpr int GROUP_NODES = GROUP_TILES / 32;  // of a lane
+
+// Number k of the lane's tiles of a group: neighbours where the order matters, else what lanes read at a time.
+template <class Scan>
+DEVICE u32 tile_of_lane(int k) {
+  return MULTIPLIES<Scan> ? threadIdx.x % 32 * GROUP_NODES + k : k * 32 + threadIdx.x % 32;
+}
+// One look at the nodes that the bits of `missing` stand for: all loads are on their way at a time. Gives what is left.
+template <class Scan, class T>
+DEVICE u32 look_at(const u64* nodes, u32 missing, T (&value)[GROUP_NODES]) {
+  u64 words[GROUP_NODES][NODE_WORDS<T>];
 #pragma unroll
-  for (int level = 0; level + 1 < LEVELS; ++level) {
-    if (tile % 32 != 31) return;
-    T value = own;
-    bool there = lane == 31;
-    while (!__all_sync(0xffffffffu, there)) {
-      if (!there) there = take(nodes + (tile - 31 + lane) * NODE_WORDS<T>, value);
+  for (int k = 0; k < GROUP_NODES; ++k) {
+#pragma unroll
+    for (int j = 0; j < NODE_WORDS<T>; ++j) {
+      if ((missing >> k & 1u) != 0) words[k][j] = load_relaxed(nodes + tile_of_lane<Scan>(k) * NODE_WORDS<T> + j);
     }
-    own = combine_warp<Scan>(value);
-    nodes += static_cast<u64>(tiles) * NODE_WORDS<T>;
-    tiles /= 32;
-    tile /= 32;
-    if (lane == 0) give(nodes + tile * NODE_WORDS<T>, own);
   }
+#pragma unroll
+  for (int k = 0; k < GROUP_NODES; ++k) {
+    if ((missing >> k & 1u) == 0) continue;
+    bool given = true;
+    Raw<sizeof(T)> raw;
+#pragma unroll
+    for (int j = 0; j < NODE_WORDS<T>; ++j) {
+      given = given && words[k][j] >> 32 != 0;
+      raw.word[j] = static_cast<u32>(words[k][j]);
+    }
+    if (!given) continue;
+    value[k] = Element<T>::get(raw.word, 0);
+    missing &= ~(1u << k);
+  }
+  return missing;
+}
+// By one warp: what the first `count` tiles from the node on add up to, at most a group.
+template <class Scan, class T, class A>
+DEVICE A combine_tiles(const u64* nodes, u32 count) {
+  T value[GROUP_NODES];
+  u32 missing = 0;
+#pragma unroll
+  for (int k = 0; k < GROUP_NODES; ++k) {
+    value[k] = Scan::template identity<T>();
+    if (tile_of_lane<Scan>(k) < count) missing |= 1u << k;
+  }
+  while (__any_sync(0xffffffffu, missing != 0)) missing = look_at<Scan>(nodes, missing, value);
+  A sum = static_cast<A>(value[0]);
+#pragma unroll
+  for (int k = 1; k < GROUP_NODES; ++k) sum = Scan::apply(sum, static_cast<A>(value[k]));
+  return combine_warp<Scan>(sum);
 }
 
-// By one warp: what all tiles before number `tile` of `tiles` add up to.
-template <class Scan, int LEVELS, class T>
-DEVICE T look_back(const u64* nodes, u32 tiles, u32 tile) {
-  const u32 lane = threadIdx.x % 32;
-  const u64* node[LEVELS];
-  T value[LEVELS];
-  bool there[LEVELS];
-#pragma unroll
-  for (int level = 0; level < LEVELS; ++level) {
-    node[level] = nodes + (tile / 32 * 32 + lane) * NODE_WORDS<T>;
-    value[level] = Scan::template identity<T>();
-    there[level] = lane >= tile % 32 || take(node[level], value[level]);
-    nodes += static_cast<u64>(tiles) * NODE_WORDS<T>;
-    tiles /= 32;
-    tile /= 32;
+// What a warp knows of the row that it has got to: what the first groups of tiles add up to.
+template <class A>
+struct Known {
+  u32 row, groups;
+  A carry;
+};
+// By one warp: what all tiles of the row before number `tile` add up to. `nodes` is the row's first; rows and tiles
+// come in their order.
+template <class Scan, class T, class A>
+DEVICE A look_back(const u64* nodes, Known<A>& known, u32 row, u32 tile) {
+  if (known.row != row) known = {row, 0, Scan::template identity<A>()};
+  while (true) {
+    const u64* const group = nodes + static_cast<u64>(known.groups) * (GROUP_TILES * NODE_WORDS<T>);
+    const bool whole = known.groups < tile / GROUP_TILES;
+    const A sum = Scan::apply(known.carry, combine_tiles<Scan, T, A>(group, whole ? GROUP_TILES : tile % GROUP_TILES));
+    if (!whole) return sum;
+    known.carry = sum;
+    ++known.groups;
   }
-  T before = Scan::template identity<T>();
-#pragma unroll
-  for (int level = 0; level < LEVELS; ++level) {
-    while (!__all_sync(0xffffffffu, there[level])) {
-      if (!there[level]) there[level] = take(node[level], value[level]);
-    }
-    // Single products are combined in their order; all else in one go.
-    if constexpr (MULTIPLIES<Scan>) value[level] = combine_warp<Scan>(value[level]);
-    before = level == 0 ? value[level] : Scan::apply(value[level], before);
-  }
-  return MULTIPLIES<Scan> ? before : combine_warp<Scan>(before);
 }

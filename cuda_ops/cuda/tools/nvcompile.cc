@@ -52,9 +52,11 @@ void compile(const Case& request, bool print_source, LaunchMode mode) {
     for (const Generated& kernel : generate_kernels(*program, bound, request.types, request.alignments, device, mode)) {
       if (print_source) {
         std::printf("%s", kernel.source.c_str());
-        for (const LaunchGrid& grid : kernel.grids) std::printf("// grid %u x %u, ", grid.x, grid.y);
-        std::printf("%u threads, %zu bytes of scratch, %zu of them zero\n", kernel.threads, kernel.scratch_bytes,
-                    kernel.zeroed_bytes);
+        for (const LaunchGrid& grid : kernel.grids) {
+          std::printf("// grid %u x %u, %u threads, %u bytes of shared memory; ", grid.x, grid.y, grid.threads,
+                      grid.shared_bytes);
+        }
+        std::printf("%zu bytes of scratch, %zu of them zero\n", kernel.scratch_bytes, kernel.zeroed_bytes);
         continue;
       }
       std::string why;
