@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import cuda_corpus as corpus
 import pytest
+import scan_corpus
 from gpu_runner import Check, check_all, random
+from test_gpu_scans import scan_check
 from test_gpu_schedules import FLOOR, norm_check, softmax_check
 
 
@@ -52,6 +54,16 @@ def test_rows(type_: str) -> None:
 @pytest.mark.parametrize("type_", ["f32", "f16"])
 def test_columns(type_: str) -> None:
     check_all(columns(type_))
+
+
+@pytest.mark.parametrize("type_", ["f32", "f16"])
+def test_scans(type_: str) -> None:
+    """Parts of a warp, blocks, chunks, tiles in turns, whole columns, a thread a column, two passes."""
+    rows = [(70, 60), (37, 1023), (5, 4096), (1100, 20000), (3, 40000), (1, 300001), (1, 1 << 20)]
+    columns = [(3, 3, 49), (2, 257, 65), (24, 200, 784), (1, 40000, 64)]
+    x = random((2, 100000), type_)
+    checks = [scan_check(type_, shape, flags=flags) for shape in (*rows, *columns) for flags in ("", " reverse")]
+    check_all([*checks, Check(scan_corpus.softmax_scan(type_), [x], limit=64, floor=1e-4)])
 
 
 def test_other_programs() -> None:
