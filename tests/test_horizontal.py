@@ -193,6 +193,12 @@ def test_what_may_be_large_keeps_its_launch() -> None:
     near = graph.replace(between, "n20 = Identity (n0)")
     _, _, report = optimized(near, target="cuda")
     assert len(report.groups) == 1
+    # What v is computed from would wait in memory while the results of the first are used.
+    used_at_once = near.replace("float[8, 8] n20)", "float[8, 8] n20, float[8, 8] w)").replace(
+        "i = NonZero", "w = MatMul (u, u) i = NonZero"
+    )
+    _, _, report = optimized(used_at_once, target="cuda")
+    assert not report.groups
 
 
 def test_the_peak_of_memory_does_not_rise() -> None:

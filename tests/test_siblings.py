@@ -91,3 +91,21 @@ def test_siblings_far_from_each_other_stay_apart() -> None:
     nodes = f"a = Tanh (x) y = Neg (a) m0 = Identity (w) {chain} s = Add (x, m140) z = Exp (s)"
     kinds = fused(graph("float[4, 4] y, float[4, 4] z", nodes, "float[4, 4] x, float[4, 4] w"), runs=False)
     assert kinds == ["FusedElementwise", "FusedElementwise"]
+
+
+@pytest.mark.parametrize(("first", "then", "count"), [
+    ("m = MatMul (y, w)", "", 2),  # uses y before the second one would run, whose two results are large
+    ("", "m = MatMul (y, w)", 1),
+])  # fmt: skip
+def test_large_results_do_not_wait_for_others(first: str, then: str, count: int) -> None:
+    nodes = f"a = Tanh (x) y = Neg (a) {first} b = Sigmoid (x) z = Exp (b) c = Abs (z) v = Mul (c, b) {then}"
+    inputs = "float[N, 32] x, float[32, 32] w"
+    kinds, _, _ = optimized(graph(f"float[N, 32] m, {TWO}, float[N, 32] v", nodes, inputs), sizes={"N": 3})
+    assert len(kinds) == count
+
+
+def test_a_result_no_larger_than_what_is_read_once_may_wait() -> None:
+    nodes = "a = Tanh (x) y = Neg (a) m = MatMul (y, w) b = Sigmoid (x) z = Exp (b)"
+    inputs = "float[N, 32] x, float[32, 32] w"
+    kinds, _, _ = optimized(graph(f"float[N, 32] m, {TWO}", nodes, inputs), sizes={"N": 3})
+    assert len(kinds) == 1

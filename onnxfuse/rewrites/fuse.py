@@ -21,7 +21,7 @@ from onnxfuse.rewrites.layout import Layout
 from onnxfuse.rewrites.leave import cannot_run, left_to_runtime, without_function, without_kernel
 from onnxfuse.rewrites.lowering import LOWERINGS, RUNNABLE_OPSET, lower
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
-from onnxfuse.rewrites.parts import divided, in_parts, needed_outside, trimmed, upstream
+from onnxfuse.rewrites.parts import divided, in_parts, trimmed, upstream
 from onnxfuse.rewrites.regions import Region, grow_regions
 from onnxfuse.rewrites.rolls import rolled, take_rolls
 from onnxfuse.rewrites.savings import accuracy_notes, bytes_saved, described
@@ -219,7 +219,7 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     region = trimmed(view, fragments, region)
     layout = region.layout
     members = set(region.nodes)
-    needed = needed_outside(view, members)
+    needed = view.needed_outside(members)
     outputs = [n for n in needed if layout.laid_out(layout.produced[n]) is not None]
     # What is only a rearrangement of what the region reads stays where others need it; the region reads through it.
     rearranged = upstream(view, members, [n for n in needed if n not in outputs])

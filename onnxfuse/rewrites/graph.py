@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
+from onnxfuse.custom_ops.types import size
 from onnxfuse.rewrites.constants import Constants
+from onnxfuse.rewrites.cost import TYPICAL_EXTENT
 from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.fragment import Builder
 from onnxfuse.rewrites.lowering import Operator
+from onnxfuse.rewrites.lowering.data_movement import FREE
+from onnxfuse.rewrites.products import factors
 from onnxfuse.rewrites.shapes import Scope, TensorType
 
 __all__ = ["GraphView"]
@@ -77,6 +82,27 @@ class GraphView:
                 found.add(i)
         return found
 
+    def needed_outside(self, members: Collection[int]) -> list[str]:
+        """What nodes compute that others need; `members` is a set."""
+        return [
+            name
+            for i in sorted(members)
+            for name in self.protos[i].output
+            if name and (name in self.kept or any(c not in members for c in self.consumers.get(name, ())))
+        ]
+
+    def computing_users(self, name: str) -> list[int]:
+        """The nodes that use a value, perhaps under another shape or name."""
+        found: list[int] = []
+        pending = [name]
+        while pending:
+            for c in self.consumers.get(pending.pop(), ()):
+                if self.protos[c].op_type in FREE:
+                    pending += self.protos[c].output
+                else:
+                    found.append(c)
+        return found
+
     def only_user(self, name: str) -> bool:
         """Whether a value is used by one node alone, once, and need not remain."""
         return len(self.consumers.get(name, ())) == 1 and name not in self.kept
@@ -97,6 +123,14 @@ class GraphView:
             build=Builder(self.symbols),
             unused=frozenset(n for n in proto.output if n not in self.kept and n not in self.consumers),
         )
+
+    def bytes_of(self, name: str) -> int:
+        """Bytes of an activation: a factor that only a run shows counts as a typical extent, a weight as nothing."""
+        known = self.type_of(name)
+        if not name or name in self.constants.values or known.shape is None or not known.type:
+            return 0
+        extents = [number * TYPICAL_EXTENT ** len(symbols) for number, symbols in map(factors, known.shape)]
+        return int(prod(extents)) * size(known.type)
 
     def type_of(self, name: str) -> TensorType:
         """Type and shape of a value."""

@@ -9,7 +9,8 @@ another, and none leads from a group to one of an earlier stage: all groups toge
 It refuses, with the reason on record,
 - what moves so much that its launch does not matter, or holds scans, which need launches of their own;
 - what has extents that neither the model nor the dimensions of its inputs tell, unless only few nodes lie between it
-  and the rest of the group: it might be large, and so might be what waits for it;
+  and the rest of the group, and what waits for them is no larger than what is freed: it might be large, and so might
+  be what waits for it;
 - what would no longer fit into one program (kernels, tensors, text);
 - a group that would raise the peak of activation memory: its members wait for each other, and what they read and
   what waits for them stays in memory meanwhile.
@@ -24,17 +25,16 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 
 from onnxfuse.custom_ops import DOMAIN, REWRITES
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import Apply, Input, Kernel, Program
-from onnxfuse.custom_ops.types import size
 from onnxfuse.custom_ops.verify import MAX_KERNELS, MAX_TEXT
 from onnxfuse.outline import node_label
 from onnxfuse.report import Grouping, Refusal
-from onnxfuse.rewrites.cost import LAUNCH_BYTES, MAX_TENSORS, SHARED_LAUNCH_BYTES, TYPICAL_EXTENT
+from onnxfuse.rewrites.cost import LAUNCH_BYTES, MAX_TENSORS, SHARED_LAUNCH_BYTES
 from onnxfuse.rewrites.graph import GraphView
+from onnxfuse.rewrites.products import factors
 
 __all__ = ["GroupedNode", "Groups", "group_launches"]
 
@@ -135,7 +135,7 @@ def _is_scan(kernel: Kernel) -> bool:
 
 
 class _Sizes:
-    """Bytes of activations. An extent that only a run shows counts as a typical one, a weight as nothing."""
+    """Bytes of activations, and whether they are known."""
 
     def __init__(self, view: GraphView) -> None:
         self.view = view
@@ -143,15 +143,12 @@ class _Sizes:
         self.free = {d for shape in shapes for d in shape if isinstance(d, str)}
 
     def of(self, name: str) -> int:
-        known = self.view.type_of(name)
-        if not name or name in self.view.constants.values or known.shape is None or not known.type:
-            return 0
-        return prod(d if isinstance(d, int) else TYPICAL_EXTENT for d in known.shape) * size(known.type)
+        return self.view.bytes_of(name)
 
     def known(self, name: str) -> bool:
-        """Whether all extents are fixed, or those of the graph's inputs."""
+        """Whether all extents are fixed, or products of those of the graph's inputs."""
         shape = self.view.type_of(name).shape
-        return not name or (shape is not None and all(isinstance(d, int) or d in self.free for d in shape))
+        return not name or (shape is not None and all(set(factors(d)[1]) <= self.free for d in shape))
 
 
 def _divided(view: GraphView, members: Sequence[_Member]) -> list[list[_Member]]:
@@ -173,8 +170,24 @@ def _fits(view: GraphView, group: Sequence[_Member]) -> bool:
         and sum(len(m.program.outputs) for m in group) <= MAX_TENSORS
         and sum(len(m.program.text().encode()) + 8 * len(m.program.inputs) for m in group) <= MAX_TEXT
         and sum(m.bytes for m in group) <= SHARED_LAUNCH_BYTES
-        and (all(m.known for m in group) or group[-1].node - group[0].node <= _NEAR)
+        and (all(m.known for m in group) or _is_dense(view, group))
     )
+
+
+def _is_dense(view: GraphView, group: Sequence[_Member]) -> bool:
+    """Whether few nodes lie between the members, and what they make does not take more memory by coming at once.
+
+    It does not where nothing uses what a member makes before the last one runs, or where as much is freed: tensors that
+    were there before and that nobody else needs.
+    """
+    first, last, own = group[0].node, group[-1].node, {m.node for m in group}
+    users = (c for i in own for n in view.protos[i].output for c in view.computing_users(n))
+    if last - first > _NEAR or all(c > last for c in users):
+        return last - first <= _NEAR
+    read = {n for i in own for n in view.protos[i].input if view.producer.get(n, first) < first and n not in view.kept}
+    freed = sum(view.bytes_of(n) for n in read if own.issuperset(view.consumers[n]))
+    early = sum(view.bytes_of(n) for m in group[1:] for n in view.protos[m.node].output)
+    return early <= freed
 
 
 def _merged(view: GraphView, group: Sequence[_Member]) -> GroupedNode:

@@ -11,7 +11,7 @@ from onnxfuse.rewrites.lowering.data_movement import FREE
 from onnxfuse.rewrites.regions import Region
 from onnxfuse.rewrites.space import Space
 
-__all__ = ["divided", "in_parts", "needed_outside", "trimmed", "upstream"]
+__all__ = ["divided", "in_parts", "trimmed", "upstream"]
 
 
 def trimmed(view: GraphView, fragments: dict[int, Fragment], region: Region) -> Region:
@@ -37,20 +37,10 @@ def _layout(view: GraphView, fragments: dict[int, Fragment], nodes: Iterable[int
     return layout
 
 
-def needed_outside(view: GraphView, members: set[int]) -> list[str]:
-    """What the nodes compute that others need."""
-    return [
-        name
-        for i in sorted(members)
-        for name in view.protos[i].output
-        if name and (name in view.kept or any(c not in members for c in view.consumers.get(name, ())))
-    ]
-
-
 def divided(view: GraphView, fragments: dict[int, Fragment], region: Region) -> list[Region]:
     """Two regions in place of one that would not store a result where one of its dimensions is empty; else none."""
     layout, members = region.layout, set(region.nodes)
-    values = {n: layout.produced[n] for n in needed_outside(view, members)}
+    values = {n: layout.produced[n] for n in view.needed_outside(members)}
     lost = [n for n, v in values.items() if layout.laid_out(v) is not None and not layout.always_stored(v)]
     if not lost:
         return []

@@ -10,7 +10,7 @@ from collections import Counter
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-__all__ = ["exact_quotient", "quotient", "scaled"]
+__all__ = ["exact_quotient", "factors", "quotient", "scaled"]
 
 Number: TypeAlias = int | str | float
 
@@ -19,7 +19,7 @@ def scaled(a: Number, b: Number) -> Any:
     """a * b; an expression where one of them is symbolic."""
     if not isinstance(a, str) and not isinstance(b, str):
         return a * b
-    (m, p), (n, q) = _factors(a), _factors(b)
+    (m, p), (n, q) = factors(a), factors(b)
     return _text(m * n, (*p, *q))
 
 
@@ -27,7 +27,7 @@ def exact_quotient(a: Number, b: Number) -> Any:
     """a / b where it is a whole number whatever the symbols are, else None."""
     if b == 0 or isinstance(a, float) or isinstance(b, float):
         return None
-    (m, p), (n, q) = _factors(a), _factors(b)
+    (m, p), (n, q) = factors(a), factors(b)
     left = Counter(p)
     left.subtract(q)
     if n == 0 or m % n or any(count < 0 for count in left.values()):
@@ -45,7 +45,8 @@ def quotient(a: Number, b: Number) -> Any:
     return f"({a})/({b})" if exact is None else exact
 
 
-def _factors(a: Number) -> tuple[int, tuple[str, ...]]:
+def factors(a: Number) -> tuple[int, tuple[str, ...]]:
+    """The integer and the symbolic factors of a product."""
     if isinstance(a, int):
         return a, ()
     return _split(a) if isinstance(a, str) else (1, (str(a),))

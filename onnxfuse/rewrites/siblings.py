@@ -7,7 +7,9 @@ Two regions are joined where
 2. both reduce the same block, or one of them does and its rows are short: along a long one the other would run in few
    threads;
 3. they are convex together and near each other in the graph: what is computed long before it is used takes memory;
-4. they read and store few tensors together: each takes registers.
+4. they read and store few tensors together: each takes registers;
+5. where something uses the first one's results before the other one would run, what that stores earlier than it would
+   alone is no larger than the tensor that is read once less: it takes memory meanwhile.
 """
 
 from __future__ import annotations
@@ -89,6 +91,8 @@ def _joined(growth: Growth, a: Region, b: Region, tensor: str) -> Region:
     if b.nodes[0] - a.nodes[-1] > _MAX_DISTANCE:
         raise RefusalError("too far from each other")
     nodes = sorted((*a.nodes, *b.nodes))
+    if _is_used_before(growth, a, b) and _bytes_stored(growth, b) > growth.view.bytes_of(tensor):
+        raise RefusalError("large results would wait for others")
     if len(_tensors(growth, nodes)) > _MAX_TENSORS:
         raise RefusalError("too many tensors")
     growth.check_convex(a, b, _SEARCH_LIMIT)
@@ -111,8 +115,19 @@ def _tensors(growth: Growth, nodes: list[int]) -> set[str]:
     view, members = growth.view, set(nodes)
     protos = [view.protos[i] for i in nodes]
     read = {n for p in protos for n in p.input if n and view.producer.get(n) not in members}
-    made = [n for p in protos for n in p.output if n]
-    return read | {n for n in made if n in view.kept or any(c not in members for c in view.consumers.get(n, ()))}
+    return read | set(view.needed_outside(members))
+
+
+def _is_used_before(growth: Growth, a: Region, b: Region) -> bool:
+    """Whether something uses results of `a` before `b` would run."""
+    view, members = growth.view, {*a.nodes, *b.nodes}
+    users = (c for i in a.nodes for n in view.protos[i].output for c in view.computing_users(n))
+    return any(c not in members and c < b.nodes[0] for c in users)
+
+
+def _bytes_stored(growth: Growth, region: Region) -> int:
+    """Bytes of what others need of a region."""
+    return sum(map(growth.view.bytes_of, growth.view.needed_outside(set(region.nodes))))
 
 
 def _extents(layout: Layout) -> list[str]:
