@@ -109,3 +109,25 @@ def test_more_elements_than_a_launch_has_blocks_for(compiler: Path, text: str, s
     )
     assert done.returncode in (0, 1), done.returncode
     assert done.returncode == 0 or "more elements than the grid of a CUDA kernel" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shape", "architecture", "in_turns"),
+    [
+        ((512, 131072), 90, True),
+        ((512, 131072), 120, True),
+        ((512, 131072), 80, False),  # no clusters
+        ((512, 4096), 90, False),  # a block holds a row
+        ((4, 131072), 90, False),  # a cluster for each
+        ((512, 1 << 20), 90, False),  # too long for a cluster to hold
+    ],
+)
+def test_long_rows_in_turns(compiler: Path, shape: tuple[int, int], architecture: int, in_turns: bool) -> None:
+    """Clusters take many long rows one after the other, and exchange by messages."""
+    case = cuda_corpus.Case("softmax", cuda_corpus.softmax("f16"), (shape,))
+    done = subprocess.run(
+        [str(compiler), "--source"], input=case.request((architecture,)), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    kernel = done.stdout[done.stdout.index('extern "C" __global__') :]
+    assert ("wait_for_arrivals(" in kernel) == in_turns
