@@ -341,6 +341,7 @@ def schedules() -> Iterator[Case]:
             yield Case(f"skip_rms_norm-{type_}-{n}", skip_rms_norm(type_), ((512, n), (512, n), (n,)))
             yield Case(f"biased_softmax-{type_}-{n}", biased_softmax_rms(type_), ((512, n), (n,), (512, 1)))
             yield Case(f"mean_variance-{type_}-{n}", mean_variance(type_), ((512, n),))
+            yield Case(f"masked_softmax-{type_}-{n}", masked_softmax(type_), ((8, 8, 8, n), (8, 1, 1, n)))
         for n in (1024, 65536, 1 << 20):
             yield Case(f"softmax-{type_}-one-{n}", softmax(type_), ((1, n),))
             yield Case(f"mean_variance-{type_}-few-{n}", mean_variance(type_), ((8, n),))

@@ -99,17 +99,20 @@ int64_t pieces_that_fill(int64_t blocks, const DeviceModel& device) {
 bool takes_turns(const Kernel& kernel, const Plan& plan, const Stages& stages, int64_t vectors,
                  const Footprint& footprint, const DeviceModel& device, Schedule* schedule) {
   int64_t own = 0, common = 0;  // bytes of a vector
+  int inputs = 0;
   for (const PlanAccess& access : plan.inputs) {
-    own += staged_bytes(plan, access, schedule->lanes);
+    const int bytes = staged_bytes(plan, access, schedule->lanes);
+    own += bytes, inputs += bytes > 0 ? 1 : 0;
     common += common_bytes(access, schedule->lanes);
   }
   const bool arguments =
       std::any_of(kernel.statements.begin(), kernel.statements.end(), [](const auto& s) { return is_argument(s.op); });
   if (own == 0 || arguments) return false;
-  // Half as many threads with twice as much each have twice the registers for everything else.
-  const bool crowded = stages.passes > 2;
-  const int threads = crowded ? kTurnRowThreads / 2 : kTurnRowThreads;
-  const int most_held = (crowded ? kHeldRegisters * 5 / 8 : kHeldRegisters) * kTurnRowThreads / threads;
+  // Elements that turn into others between passes need more registers than those that are kept. Half as many threads
+  // with twice as much each have twice the registers for everything else.
+  const int eighths = stages.passes > 2 ? 5 : stages.passes > 1 && inputs > 1 ? 6 : 8;
+  const int threads = stages.passes > 2 ? kTurnRowThreads / 2 : kTurnRowThreads;
+  const int most_held = kHeldRegisters * eighths / 8 * kTurnRowThreads / threads;
   for (int cluster = 2; cluster <= kMaxCluster; cluster *= 2) {
     const int64_t group = int64_t{cluster} * threads, slots = ceil_div(vectors, group);
     if (slots * footprint.held > most_held) continue;
