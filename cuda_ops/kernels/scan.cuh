@@ -172,7 +172,7 @@ DEVICE void scan_columns(A (&part)[LANES], A (&sum)[LANES], A* shared) {
     if (position == 0) before[w] = Scan::template identity<A>();
   }
   __syncthreads();
-  if constexpr (ROWS <= 8) {
+  if constexpr (ROWS <= 8 && LANES <= 8) {
 #pragma unroll
     for (int w = 0; w < LANES; ++w) part[w] = sum[w] = Scan::template identity<A>();
 #pragma unroll
