@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
@@ -67,12 +68,14 @@ class Pass:
         constants: Constants,
         name: str,
     ) -> None:
-        types = {**outer, **symbolic_scope(inferred, outer, self.symbols, proto)}
+        derived: dict[str, np.ndarray] = {}
+        types = {**outer, **symbolic_scope(inferred, outer, self.symbols, proto, derived)}
         known = find_constants(proto, constants, self.model.ir_version, self.opset)
         captures = {i: sorted(set(_captured(node))) for i, node in enumerate(proto.node) if _has_body(node)}
         kept = {o.name for o in proto.output} | self.protected | {n for names in captures.values() for n in names}
         view = GraphView(
-            name, graph, list(graph.nodes), list(proto.node), types, known, self.symbols, self.opset, kept, captures
+            name, graph, list(graph.nodes), list(proto.node), types, known, self.symbols, self.opset, kept, captures,
+            derived=derived,
         )  # fmt: skip
         self.find(view)
         if self.opset == MISNAMING_OPSET:

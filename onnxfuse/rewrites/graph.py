@@ -44,6 +44,7 @@ class GraphView:
     kept: set[str]
     captures: dict[int, list[str]] = field(default_factory=dict)  # outer values that a node's bodies read
     new_constants: dict[str, np.ndarray] = field(default_factory=dict)  # that fragments need and the graph lacks
+    derived: dict[str, np.ndarray] = field(default_factory=dict)  # integers that follow from shapes
     producer: dict[str, int] = field(default_factory=dict)
     consumers: dict[str, list[int]] = field(default_factory=dict)
     reads: dict[int, tuple[str, ...]] = field(default_factory=dict)  # of nodes that read other values than their inputs
@@ -120,6 +121,7 @@ class GraphView:
             attributes={a.name: _value(a) for a in proto.attribute if a.type != onnx.AttributeProto.GRAPH},
             types={n: self.types[n] for n in names if n in self.types},
             constants={n: self.constants.values[n] for n in proto.input if n in self.constants.values},
+            derived={n: self.derived[n] for n in proto.input if n in self.derived},
             build=Builder(self.symbols),
             unused=frozenset(n for n in proto.output if n not in self.kept and n not in self.consumers),
         )

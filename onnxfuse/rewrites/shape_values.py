@@ -1,23 +1,26 @@
 """What is known of integer tensors that hold shapes: each element an int or a symbolic dimension.
 
 Exporters compute the target of a Reshape from Shape, Gather, Slice, Concat and a little arithmetic; following these
-with symbols tells the shape that the Reshape gives.
+with symbols tells the shape that the Reshape gives. What turns out to have no symbols is as good as a constant: pads
+and bounds of Slices that exporters compute from static dimensions.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 from onnxfuse.rewrites.dims import Dim
 from onnxfuse.rewrites.products import quotient, scaled
 
 __all__ = ["SymbolicValue", "propagate"]
 
-# An object array of rank 0 or 1 whose elements are ints, floats or symbols.
+# An object array of rank 0 to 2 whose elements are ints, floats or symbols.
 SymbolicValue: TypeAlias = np.ndarray
 
 _LIMIT = 64
@@ -37,7 +40,26 @@ def _minus(a: Dim | float, b: Dim | float) -> Any:
     return a - b
 
 
-_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {"Add": _plus, "Sub": _minus, "Mul": scaled, "Div": quotient}
+def _quotient(a: Dim | float, b: Dim | float) -> Any:
+    if any(isinstance(n, int) and n < 0 for n in (a, b)):
+        raise ValueError("ONNX rounds towards 0, this down")
+    return quotient(a, b)
+
+
+def _remainder(a: Dim | float, b: Dim | float) -> Any:
+    if isinstance(a, int) and isinstance(b, int) and a >= 0 and b > 0:
+        return a % b
+    raise ValueError("the remainder is not known, or which one it is")
+
+
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": _plus,
+    "Sub": _minus,
+    "Mul": scaled,
+    "Div": _quotient,
+    "Mod": _remainder,
+}
+_ROUNDING: dict[str, Callable[[float], int]] = {"Floor": math.floor, "Ceil": math.ceil}
 
 
 def propagate(
@@ -63,29 +85,46 @@ def propagate(
         return None
     known = [v for v in inputs if v is not None]
     try:
-        result = _compute(node.op_type, known, axis)
-    except (IndexError, ValueError, TypeError):
+        result = _compute(node, known, axis)
+    except (IndexError, ValueError, TypeError, OverflowError):
         return None
-    return result if result is not None and result.ndim <= 1 and result.size <= _LIMIT else None
+    return result if result is not None and result.ndim <= 2 and result.size <= _LIMIT else None
 
 
-def _compute(op_type: str, inputs: list[SymbolicValue], axis: int) -> SymbolicValue | None:
-    x = inputs[0]
-    if op_type in ("Identity", "Cast", "Floor", "Ceil"):
+def _compute(node: onnx.NodeProto, inputs: list[SymbolicValue], axis: int) -> SymbolicValue | None:
+    x, op_type = inputs[0], node.op_type
+    if op_type == "Identity":
         return x
+    if op_type == "Cast":
+        target = helper.tensor_dtype_to_np_dtype(next(a.i for a in node.attribute if a.name == "to"))
+        if target.kind == "f":
+            return _each(lambda n: float(target.type(n)), x)
+        return _each(int, x) if target in (np.int32, np.int64) else None
+    if op_type in _ROUNDING:
+        return _each(lambda n: float(_ROUNDING[op_type](n)), x)
     if op_type == "Concat":
-        return np.concatenate(inputs)
+        return np.concatenate(inputs, axis)
+    if op_type == "ConstantOfShape":
+        fill = next((numpy_helper.to_array(a.t).item() for a in node.attribute if a.name == "value"), 0.0)
+        extents = [int(d) for d in x]
+        return np.full(extents, fill, object) if math.prod(extents) <= _LIMIT else None
     if op_type == "Gather" and axis == 0 and x.ndim == 1:
         index = inputs[1].astype(np.int64)
         return _array(x[index])
     if op_type == "Unsqueeze" and x.ndim == 0:
         return x.reshape(1)
-    if op_type in ("Squeeze", "Reshape") and x.size == 1:
-        return x.reshape(()) if op_type == "Squeeze" else x.reshape(inputs[1].astype(np.int64))
-    if op_type == "Slice" and x.ndim == 1 and len(inputs) >= 3:
-        start, end = int(inputs[1][0]), int(inputs[2][0])
+    if op_type == "Squeeze" and x.size == 1:
+        return x.reshape(())
+    if op_type == "Reshape" and 0 not in inputs[1]:
+        return x.reshape([int(d) for d in inputs[1]])
+    if op_type == "Transpose":
+        perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
+        return x.transpose(perm)
+    if op_type == "Slice" and len(inputs) >= 3 and all(v.size == 1 for v in inputs[1:]):
+        start, end, along = (int(inputs[k][0]) if k < len(inputs) else 0 for k in (1, 2, 3))
         step = int(inputs[4][0]) if len(inputs) > 4 else 1
-        return x[start : min(end, x.size) : step]
+        places = range(*slice(start, end, step).indices(x.shape[along]))
+        return x.take(list(places), along)
     if op_type in _ARITHMETIC and len(inputs) == 2:
         a, b = np.broadcast_arrays(*inputs)
         return _array([_ARITHMETIC[op_type](p, q) for p, q in zip(a.reshape(-1), b.reshape(-1), strict=True)]).reshape(
@@ -97,6 +136,11 @@ def _compute(op_type: str, inputs: list[SymbolicValue], axis: int) -> SymbolicVa
             product = scaled(product, element)
         return _array([product])
     return None
+
+
+def _each(convert: Callable[[Any], Any], x: SymbolicValue) -> SymbolicValue:
+    """The numbers converted; symbols stay, for they are whole."""
+    return _array([n if isinstance(n, str) else convert(n) for n in x.reshape(-1)]).reshape(x.shape)
 
 
 def _array(value: Any) -> SymbolicValue:

@@ -160,16 +160,26 @@ def _zeros(name: str, tensor: onnx.TensorProto) -> onnx.AttributeProto:
     return new
 
 
+# Numbers below this are far from what an int64 holds.
+_LARGE = 2**62
+
+
 def symbolic_scope(
-    graph: onnx.GraphProto, outer: Scope, symbols: Symbols, declared: onnx.GraphProto | None = None
+    graph: onnx.GraphProto,
+    outer: Scope,
+    symbols: Symbols,
+    declared: onnx.GraphProto | None = None,
+    derived: dict[str, np.ndarray] | None = None,
 ) -> Scope:
     """Types and shapes of the values that `graph` (from `infer`) defines, on top of those it captures from `outer`.
 
-    `declared` is the model's own graph: its value_info types what inference could not.
+    `declared` is the model's own graph: its value_info types what inference could not. `derived` takes integers that
+    follow from shapes.
     """
     scope: Scope = {}
     constants: dict[str, np.ndarray] = {}
     values: dict[str, SymbolicValue] = {}
+    whole: set[str] = set()  # values that were integers all the way
     for tensor in graph.initializer:
         scope[tensor.name] = TensorType(from_onnx(tensor.data_type) or "", tuple(tensor.dims))
         _remember(tensor.name, numpy_helper.to_array(tensor), constants, values)
@@ -199,7 +209,18 @@ def symbolic_scope(
             hinted = _declared_type(hints[name], symbols) if name in hints else UNKNOWN
             shape = shapes[i] if shapes is not None and i < len(shapes) else None
             scope[name] = TensorType(hinted.type, symbols.shortened(_possible(_combine(hinted.shape, shape))))
+        found = values.get(node.output[0]) if node.output else None
+        if derived is None or found is None or scope[node.output[0]].type != "i64":
+            continue
+        if node.op_type in ("Shape", "Size") or all(_is_whole(n, whole, constants) for n in node.input if n):
+            whole.add(node.output[0])
+            if all(type(n) is int and abs(n) < _LARGE for n in found.reshape(-1)):
+                derived[node.output[0]] = found.astype(np.int64)
     return scope
+
+
+def _is_whole(name: str, whole: set[str], constants: dict[str, np.ndarray]) -> bool:
+    return name in whole or (name in constants and constants[name].dtype.kind in "iu")
 
 
 def _possible(shape: Shape | None) -> Shape | None:

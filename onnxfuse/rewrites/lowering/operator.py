@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class Operator:
     types: dict[str, TensorType]  # of inputs and outputs
     constants: dict[str, np.ndarray]  # small constant inputs
     build: Builder
+    derived: dict[str, np.ndarray] = field(default_factory=dict)  # inputs that are no constants but follow from shapes
     unused: frozenset[str] = frozenset()  # outputs that have names but no users
 
     def has(self, i: int) -> bool:
@@ -57,8 +58,8 @@ class Operator:
         return known.type
 
     def constant(self, i: int, what: str) -> np.ndarray:
-        """Input `i`, which must be constant."""
-        found = self.constants.get(self.inputs[i])
+        """Input `i`, which must be constant, or integers that follow from shapes."""
+        found = self.constants.get(self.inputs[i], self.derived.get(self.inputs[i]))
         if found is None:
             raise RefusalError(f"{what} is not constant")
         return found
