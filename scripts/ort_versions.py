@@ -21,7 +21,10 @@ VERSIONS = ("1.18.1", "1.20.1", "1.22.1", "1.27.0", "1.32.0")
 # The first that takes numpy 2.
 NUMPY_2 = (1, 19)
 PACKAGES = ("onnx>=1.17,<2", "onnx-graphsurgeon>=0.6.1,<0.7", "ml_dtypes", "typer", "rich", "pytest", "hypothesis")
-TESTS = ("test_library.py", "test_cpu_engine.py", "test_cpu_primitives.py", "test_bodies.py")
+TESTS = (
+    "test_library.py", "test_cpu_engine.py", "test_cpu_primitives.py", "test_cpu_scans.py", "test_cpu_concurrency.py",
+    "test_retype.py", "test_bodies.py",
+)  # fmt: skip
 
 
 def environment(version: str, folder: Path) -> Path:

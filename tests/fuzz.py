@@ -127,7 +127,9 @@ def main() -> None:
         "--provider", default="cpu", choices=("cpu", "cuda"), help="that runs the optimized model with the library"
     )
     parser.add_argument("--compile", action="store_true", help="the CUDA kernels too, for sm_90; needs NVRTC, no GPU")
-    parser.add_argument("--large", action="store_true", help="tensors of up to some ten thousand elements")
+    parser.add_argument(
+        "--large", action="store_true", help="tensors of up to 65536 elements; long float32 sums may be called failures"
+    )
     parser.add_argument("--save", type=Path)
     parser.add_argument("--reduce", action="store_true")
     args = parser.parse_args()

@@ -83,7 +83,8 @@ std::string operation(Random& random) {
 // Another token of the kind of this one.
 std::string other(const std::string& token, Random& random) {
   if (token[0] == '%') return "%" + std::to_string(below(random, 12));
-  if (token[0] == 'd' && token.size() <= 2) return "d" + std::to_string(below(random, 4));
+  if ((token[0] == 'd' || token[0] == 'r') && token.size() <= 2)
+    return (below(random, 4) == 0 ? "r" : "d") + std::to_string(below(random, 4));
   if (std::isdigit(static_cast<unsigned char>(token[0])) != 0) return number(random);
   for (int k = 0; k <= static_cast<int>(onnxfuse::Type::boolean); ++k)
     if (token == onnxfuse::type_name(static_cast<onnxfuse::Type>(k))) return type(random);
@@ -115,7 +116,7 @@ void change_line(std::string& text, Random& random) {
 }
 
 void change_entry(std::string& text, Random& random) {  // of an index map
-  static const char* const kTails[] = {":8", "+1", "+d1", "+2*d1", "+-1*d2", ":0", ", 0", ", d2", "=3"};
+  static const char* const kTails[] = {":8", "+1", "+d1", "+2*d1", "+-1*d2", ":0", ", 0", ", d2", "=3", "+r0", ", r0"};
   std::vector<size_t> places;
   for (size_t i = 1; i < text.size(); ++i)
     if ((text[i] == ',' || text[i] == ']' || text[i] == ' ') && std::isdigit(static_cast<unsigned char>(text[i - 1])))
