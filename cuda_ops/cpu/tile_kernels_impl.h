@@ -23,6 +23,7 @@ namespace {
 #include "math.h"
 #include "half.h"
 #include "vectors.h"
+#include "vector_functions.h"
 #include "scalar_ops.h"
 #include "element_loops.h"
 #include "reduction_loops.h"
