@@ -115,6 +115,16 @@ def test_primitive(name: str, type_: str) -> None:
         np.testing.assert_array_equal(np.signbit(actual[zero]), np.signbit(expected[zero]))
 
 
+def test_functions_reach_their_limits() -> None:
+    far = np.array([4, 5, 9.5, 40, 1e10, 3e38, np.inf] * 5, np.float32)
+    for name, limit in (("erf", 1), ("tanh", 1), ("sigmoid", 1)):
+        x = far[far > 9.1] if name == "tanh" else far[far > 17] if name == "sigmoid" else far
+        np.testing.assert_array_equal(run(program(name, "f32"), x)[0], np.float32(limit))
+    for name in ("erf", "tanh"):
+        np.testing.assert_array_equal(run(program(name, "f32"), -far[far > 9.1])[0], np.float32(-1))
+    np.testing.assert_array_equal(run(program("exp", "f32"), -far[far > 200])[0], np.float32(0))
+
+
 @pytest.mark.parametrize(("source", "target"), [(s, t) for s in VALUE_TYPES for t in VALUE_TYPES if s != t])
 def test_cast(source: str, target: str) -> None:
     rng = np.random.default_rng(3)
