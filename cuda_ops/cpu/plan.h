@@ -163,8 +163,9 @@ struct KernelPlan {
   std::vector<Accumulator> accumulators;
   // The items are few, so several tasks share each: row schedule, nothing is kept in the arena.
   bool shares_rows = false;
-  bool streams = false;  // outputs are so large that they go past the caches where nothing reads them again
-  int totals_pass = -1;  // of shared rows: before the pass that scans; has no effect but on the states
+  bool streams = false;     // outputs are so large that they go past the caches where nothing reads them again
+  bool rows_alone = false;  // an instruction finishes row after row, and so stores all the time
+  int totals_pass = -1;     // of shared rows: before the pass that scans; has no effect but on the states
   std::vector<SharedScan> scans;
   size_t arena_bytes = 0;
   int64_t items = 0;

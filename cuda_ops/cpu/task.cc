@@ -157,24 +157,25 @@ void Task::run_item(int64_t block) {
     block_ = block;
     loop_.nonzero = 0;
   }
-  if (plan_.streams && layout_.schedule == Schedule::whole && block + 1 < layout_.blocks)
+  if (!plan_.rows_alone && layout_.schedule == Schedule::whole && block + 1 < layout_.blocks)
     execute_last(plan_.item_code.back());
   else
     execute(plan_.item_code.back());
 }
 
-// Asks for the cache lines that the next item will read, a few at each instruction: a row's loads come all at once, at
-// its beginning, and would wait for memory.
+// Asks for the cache lines that the next item will write, a few at each instruction: a row's stores come all at once,
+// at its end, and would wait for them. Outputs that go past the caches are written without waiting; but then inputs are
+// likely to come from memory as well, and a row's loads come all at once, at its beginning.
 void Task::execute_last(const Code& code) {
   constexpr size_t line = 64;
   for (size_t i = 0; i < code.size(); ++i) {
     for (size_t j = 0; j < plan_.addresses.size(); ++j) {
       const Address& a = plan_.addresses[j];
-      if (!a.dense || a.base != Address::Base::input) continue;
+      if (!a.dense || plan_.streams != (a.base == Address::Base::input)) continue;
       const size_t lines = static_cast<size_t>(a.block) / line;
       const char* next = item_address_[j] + a.block;
       for (size_t l = lines * i / code.size(); l < lines * (i + 1) / code.size(); ++l)
-        __builtin_prefetch(next + l * line, 0, 2);
+        plan_.streams ? __builtin_prefetch(next + l * line, 0, 2) : __builtin_prefetch(next + l * line, 1, 2);
     }
     execute(code[i]);
   }

@@ -152,6 +152,7 @@ int Compiler::tile_input(int otherwise) const {
 void Compiler::write_softmax(int v) {
   const int a = analysis_.softmax_operand(v);
   const int in = expanded(a, kFull);
+  plan_.rows_alone = true;
   for (int reader = 0; reader < 2; ++reader) release(a);  // the maximum and the difference
   place(v).reg = destination(v);
   code(v).push_back(call(tile_.softmax, kFull, place(v).reg, in, count_register(), tile_input(in)));
