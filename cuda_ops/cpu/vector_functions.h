@@ -24,7 +24,8 @@ static inline Vector exp_bounded(Vector a) {
   constexpr float rounder = kRounder / 32;  // adding it rounds to 32nds, whose number is in the low bits
   const Vector t = a * splat(kLog2E) + splat(rounder);
   const Vector k = t - splat(rounder);
-  const Vector r = (a - k * splat(0.693147182f)) - k * splat(-1.90465421e-09f);
+  // Fused, whatever the compiler makes of products and sums: the product has more bits than a float.
+  const Vector r = _mm512_fnmadd_ps(k, splat(-1.90465421e-09f), _mm512_fnmadd_ps(k, splat(0.693147182f), a));
   const Vector root = entries(kRoots, t);
   const Vector p = (splat(0.500004530f) * r + splat(1.00001466f)) * r;
   return _mm512_maskz_scalef_ps(0xffff, root * p + root, k);
