@@ -6,9 +6,9 @@
 
 The first form optimizes each model for cuda and compares it on the CPU provider with the model itself at each of the
 sizes. Launches are those to expect of ONNX Runtime's CUDA provider where it fuses nothing: nodes that compute, without
-reshapes, constants and the arithmetic of shapes. The second runs both on a GPU, needs torch, and prints what
-torch.profiler counts: kernels launched, the time that they take, and the most expensive ones. MODEL may be a model
-without its weights (models/seeded.py). models/exports.py makes the models.
+reshapes, constants and the arithmetic of shapes, and the biases of convolutions. The second runs both on a GPU, needs
+torch, and prints what torch.profiler counts: kernels launched, the time that they take, and the most expensive ones.
+MODEL may be a model without its weights (models/seeded.py). models/exports.py makes the models.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import onnx
 
 import onnxfuse
 from onnxfuse.rewrites.constants import Constants, find_constants
+from onnxfuse.rewrites.convolutions import CONVOLUTIONS
 from onnxfuse.rewrites.lowering.data_movement import FREE
 from onnxfuse.runtime import runtime
 
@@ -48,7 +49,7 @@ class Profile:
 
 
 def expected_launches(model: onnx.ModelProto) -> int:
-    """The nodes of the main graph that the CUDA provider runs a kernel for."""
+    """The nodes of the main graph that the CUDA provider runs a kernel for, and the biases that take another."""
     opset = max(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
     constant = find_constants(model.graph, Constants(), model.ir_version, opset).nodes
     on_shapes: set[str] = set()
@@ -59,7 +60,7 @@ def expected_launches(model: onnx.ModelProto) -> int:
         if shapes or i in constant:
             on_shapes.update(node.output)
         elif node.op_type not in FREE:
-            count += 1
+            count += 1 + (node.op_type in CONVOLUTIONS and len(inputs) == 3)
     return count
 
 
