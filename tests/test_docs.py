@@ -59,7 +59,7 @@ def test_files_that_the_docs_name_exist(root):
     folders = "onnxfuse|cuda_ops|tests|scripts|bench|models|docs|examples"
     pages = (root / "README.md", root / "SECURITY.md", *sorted((root / "docs").rglob("*.md")))
     named = {n for p in pages for n in re.findall(rf"`((?:{folders})/[\w./]+\.\w+)`", p.read_text("utf-8"))}
-    missing = {n for n in named if not (root / n).exists()} - {"docs/results.md"}  # which a benchmark writes
+    missing = {n for n in named if not (root / n).exists()}
     assert not missing
 
 
