@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import onnx
 import pytest
 from graphs import optimized, parse
+from onnx import helper, numpy_helper
 
 import onnxfuse
+import onnxfuse.runtime
 
 HEAD = "g (float[4, 6] x, float[6, 5] w, float[5] b) => "
 
@@ -177,3 +182,33 @@ def test_a_convolution_on_the_cpu_keeps_it() -> None:
     graph = f"{MAP}(float[2, 3, 5, 6] y) {{ c = Conv (x, w, b) e = Exp (c) y = Neg (e) }}"
     _, model, _ = optimized(graph)
     assert gemms(model, "Conv") == [3]
+
+
+def test_equal_convolutions_in_different_bodies() -> None:
+    graph = (
+        "g (float[2, 4, 5, 6] x, float[3, 4, 1, 1] w, float[3] b, bool k) => (float[2, 3, 5, 6] y) { y = If (k) <"
+        "then_branch = t () => (float[2, 3, 5, 6] p) { q = If (k) <"
+        "then_branch = u () => (float[2, 3, 5, 6] c) { c = Conv (x, w, b) }, "
+        "else_branch = v () => (float[2, 3, 5, 6] e) { e = Conv (x, w, b) }> p = Neg (q) }, "
+        "else_branch = e () => (float[2, 3, 5, 6] c) { c = Conv (x, w, b) }> }"
+    )
+    ops, _, _ = optimized(graph, target="cuda")
+    assert ops == ["FusedElementwise"] * 3
+
+
+def test_a_bias_in_another_file(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"]), helper.make_node("Relu", ["c"], ["y"])]
+    values = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 256, 2, 2]) for n in "xy"]
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(256, 256, 1, 1)), "b": rng.normal(size=256)}
+    tensors = [numpy_helper.from_array(v.astype(np.float32), n) for n, v in weights.items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], tensors)
+    plain, fused = tmp_path / "plain.onnx", tmp_path / "fused.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, plain, save_as_external_data=True, size_threshold=512)
+    result = onnxfuse.optimize(plain, target="cuda")
+    result.save(fused)
+    assert gemms(result.model, "Conv") == [2]
+    x = {"x": rng.normal(size=(1, 256, 2, 2)).astype(np.float32)}
+    found, expected = (onnxfuse.runtime.make_session(file).run(None, x)[0] for file in (fused, plain))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

@@ -20,6 +20,7 @@ from onnxfuse.benchmark.launch_cost import LaunchCost, measure_launch_cost
 from onnxfuse.benchmark.result import BenchCase, BenchResult, Figures, GraphCheck
 from onnxfuse.benchmark.runner import NO_GRAPH, DeviceRunner, Runner, make_runner, plain_outputs
 from onnxfuse.errors import ModelError, OnnxfuseError
+from onnxfuse.external_data import external_tensors
 from onnxfuse.files import load_model, save_model
 from onnxfuse.measure import in_turn, paired_ratio, summarize
 from onnxfuse.optimizer import optimize
@@ -186,7 +187,7 @@ def _create(models: Sequence[_Candidate], how: _How) -> dict[str, tuple[float, f
 
 
 def _file(model: ModelLike, path: Path) -> ModelLike:
-    if isinstance(model, onnx.ModelProto):
+    if isinstance(model, onnx.ModelProto) and next(external_tensors(model), None) is None:
         save_model(model, path)
         return path
     return model

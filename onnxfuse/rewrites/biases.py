@@ -18,6 +18,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxfuse.editing import ModelEditor
+from onnxfuse.errors import ModelError
 from onnxfuse.rewrites.convolutions import CONVOLUTIONS
 from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.lowering import LOWERINGS
@@ -64,7 +65,11 @@ def settle_biases(editor: ModelEditor, additions: Mapping[str, str]) -> None:
         for node in [n for n in scope.nodes if n.name in reshapes and isinstance(n.inputs[0], gs.Constant)]:
             bias, shape = node.inputs
             (result,) = node.outputs
-            constant = gs.Constant(result.name, bias.values.reshape(shape.values))
+            try:
+                values = bias.values
+            except ModelError:  # in a file that is not at hand: the Reshape stays
+                continue
+            constant = gs.Constant(result.name, values.reshape(shape.values))
             for user in list(result.outputs):
                 user.inputs = [constant if t is result else t for t in user.inputs]
             editor.remove_nodes([node])
@@ -123,7 +128,10 @@ def _add_behind(editor: ModelEditor, last: gs.Node, product: gs.Node, bias: gs.T
     """The addition of what was the bias of `product` to the result of `last`."""
     result = last.outputs[0]
     value = gs.Variable(editor.unique_name(f"{result.name}_product"), dtype=result.dtype)
-    del product.inputs[2]
+    # By identity: graphsurgeon takes out what is equal, which may be a node of another body.
+    given = product.inputs[2]
+    list.__setitem__(given.outputs, slice(None), [n for n in given.outputs if n is not product])
+    list.pop(product.inputs, 2)
     last.outputs[0] = value
     name = str(editor.unique_name(f"{product.name or result.name}_bias"))
     return gs.Node("Add", name, inputs=[value, bias], outputs=[result])

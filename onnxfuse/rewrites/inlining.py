@@ -142,10 +142,11 @@ class _Inlining:
         original = self.fragments[i]
         mapped = self.rebuilt(b, original, inlined)
         b.fragment.constants = dict(original.constants)
-        for j in inlined:
+        for j in inlined & self.fragments.keys():
             b.fragment.constants.update(self.fragments[j].constants)
         b.fragment.outputs = {name: mapped(value) for name, value in original.outputs.items()}
         b.fragment.steps = _needed(b.fragment)  # not the whole of what only parts are used of
+        inlined |= {k for j in inlined for k in self.fragments[j].inlined}  # the cuts of rolls taken in
         b.fragment.inlined = original.inlined | inlined
         Layout(Space(self.view.symbols)).add(b.fragment)  # refuses what lies in no space
         return b.fragment

@@ -242,7 +242,7 @@ class Space:
             if not whole and len(pieces) == 1 and k not in view.cuts and shape[k] != view.extents[pieces[0]]:
                 raise RefusalError("it reads a part of what may be broadcast")  # a symbol that may be 1, expanded
             if k in view.rolls:
-                if place != Place(place.dims):
+                if place != Place(place.dims) or self.extent(place.dims) != shape[k]:
                     raise RefusalError("it shows a part of what is rolled")
                 place = Place(self.roll(place.dims, view.rolls[k]))
             if k in view.cuts:
