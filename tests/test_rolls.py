@@ -302,9 +302,7 @@ def test_a_split_upstream_whose_part_is_rolled() -> None:
     optimized(graph("float[5, 14] x", "float[5, 7] y", body), opset=9, target="cuda")
 
 
-@pytest.mark.parametrize(
-    "after", ["z = Slice (o, zero, three, one) y = Tanh (z)", "z = Slice (o, one, three, one) y = Exp (z)"]
-)
+@pytest.mark.parametrize("start", ["zero", "one"])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("before", ["a = MatMul (x, x)", "a = Exp (x)"])
 def test_a_part_of_what_is_rolled(before: str, axis: int, start: str) -> None:
@@ -313,6 +311,6 @@ def test_a_part_of_what_is_rolled(before: str, axis: int, start: str) -> None:
         "g (float[5, 5] x) => (float[?, ?] y) "
         f"<int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] three = {{3}}, int64[1] all = {{5}}, "
         f"int64[1] axis = {{{axis}}}> {{ {before} p = Slice (a, one, all, axis) q = Slice (a, zero, one, axis) "
-        f"o = Concat <axis = {axis}> (p, q) z = Slice (o, {start}, three, one) y = Tanh (z) }}"
+        f"o = Concat <axis = {axis}> (p, q) z = Slice (o, {start}, three, axis) y = Tanh (z) }}"
     )
     optimized(graph, target="cuda")
