@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import cuda_corpus
 import ml_dtypes
 import numpy as np
 import pytest
@@ -72,16 +73,7 @@ space d0 | d1 |
 output 0 {t} [d0, d1] %12
 """
 
-SOFTMAX = """onnxfuse 1
-space d0 | d1 |
-%0 = input 0 f32 [d0, d1]
-%1 = reduce_max f32 %0
-%2 = sub f32 %0 %1
-%3 = exp f32 %2
-%4 = reduce_sum f32 %3
-%5 = div f32 %3 %4
-output 0 f32 [d0, d1] %5
-"""
+SOFTMAX = cuda_corpus.softmax("f32")
 
 
 @pytest.mark.parametrize("rank", range(7))

@@ -7,22 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cuda_corpus
 import numpy as np
 import pytest
 from cpu_runner import Array, check, run, ulps
 
 RNG = np.random.default_rng(0)
 
-SOFTMAX = """onnxfuse 1
-space d0 | d1 |
-%0 = input 0 f32 [d0, d1]
-%1 = reduce_max f32 %0
-%2 = sub f32 %0 %1
-%3 = exp f32 %2
-%4 = reduce_sum f32 %3
-%5 = div f32 %3 %4
-output 0 f32 [d0, d1] %5
-"""
+SOFTMAX = cuda_corpus.softmax("f32")
 
 SHARE = """onnxfuse 1
 space d0 | d1 |

@@ -6,7 +6,7 @@ nothing. The sum is then of a product that was rounded to the tensors' type, as 
 Add.
 
 A convolution's bias is taken out even where no region follows: for six convolutions of 8x64x28x28 (H200, ONNX Runtime
-1.31) cuDNN's additions took 20 us, a fused node of the addition alone 11. With a Relu after each, in float32, it is
+1.31) cuDNN's additions took 20 us where ONNX Runtime's own Add took 12. With a Relu after each, in float32, it is
 three kernels and 48 us as the model stands, two and 28 us with both in a fused node.
 """
 
