@@ -6,8 +6,9 @@
 
 Each line is a PyTorch function, exported by torch.onnx and optimized by onnxfuse. A figure is the time of a device copy
 of the bytes that the function must move at least, over the peer's: 1.00 is the ceiling. Times are medians over CUDA
-events around calls queued back to back on one stream. Results are compared with PyTorch's in float64: the error is the
-norm of the difference over the norm of the result. Of several jobs, one measures while the others export and compile.
+events around calls queued back to back on one stream, of three rounds the least. Results are compared with PyTorch's in
+float64: the error is the norm of the difference over the norm of the result. Of several jobs, one measures while the
+others export and compile, for which they may use the GPU: hence the rounds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import math
 import multiprocessing
 import os
 import sys
@@ -38,7 +40,8 @@ Function = Callable[..., Any]
 
 TYPES = {"fp32": torch.float32, "fp16": torch.float16}
 ELEMENTS = {torch.float32: np.float32, torch.float16: np.float16}
-WORST = {"fp32": 1e-6, "fp16": 1e-3}  # error of ours
+WORST = {"fp32": 1e-6, "fp16": 1e-3}  # error of ours, or a little above that of the result itself in this type
+ROUNDS = 3
 PEERS = ("onnxruntime", "eager", "compile", "onnxfuse")
 
 
@@ -153,6 +156,12 @@ def error_of(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     return max(float((a.double() - e).norm() / e.norm()) for a, e in zip(actual, expected, strict=True))
 
 
+def allowed_error(line: Line, dtype: str, expected: Sequence[Tensor]) -> float:
+    """Small values, as softmax has in long rows, are coarse in fp16: there the least error is that of rounding."""
+    worst = WORST[dtype] * (10 if dtype == "fp32" and line.scan else 1)
+    return max(worst, 1.1 * error_of([e.to(TYPES[dtype]) for e in expected], expected))
+
+
 def measure(line: Line, dtype: str, peers: Sequence[str], one_at_a_time: Any) -> dict[str, Any]:
     """Seconds by peer and of the copy, and our error."""
     torch.manual_seed(0)
@@ -183,14 +192,14 @@ def measure(line: Line, dtype: str, peers: Sequence[str], one_at_a_time: Any) ->
                 run()
         torch.cuda.synchronize()
         with one_at_a_time:
-            for peer, run in runs.items():
+            for peer, run in list(runs.items()) * ROUNDS:
                 if peer == "onnxfuse":
                     for y in outputs:
                         y.fill_(float("nan"))
                     torch.cuda.synchronize()
-                row[peer] = time_on(stream, run)
+                row[peer] = min(time_on(stream, run, repeats=7), row.get(peer, math.inf))
             torch.cuda.synchronize()
-    row["error"] = error_of(outputs, expected)
+    row |= {"error": error_of(outputs, expected), "allowed": allowed_error(line, dtype, expected)}
     return row
 
 
@@ -272,9 +281,8 @@ def main() -> int:
     rows, wrong = [], False
     context = multiprocessing.get_context("spawn")
     with context.Pool(arguments.jobs, _start_job, (context.Lock(),)) as pool:
-        for (number, dtype, _), row in zip(tasks, pool.imap(_job, tasks), strict=True):
-            scan = list(lines())[number].scan
-            bad = not row["error"] <= WORST[dtype] * (1 if dtype == "fp16" or not scan else 10)
+        for row in pool.imap(_job, tasks):
+            bad = not row["error"] <= row["allowed"]
             wrong = wrong or bad
             rows.append(row)
             print(shown(row) + ("  WRONG" if bad else ""), flush=True)
