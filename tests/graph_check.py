@@ -6,8 +6,10 @@ makes of it with its optimizations off.
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import onnxfuse
+from onnxfuse.external_data import all_tensors
 from onnxfuse.report import Report
 
 ort.set_default_logger_severity(4)
@@ -65,6 +68,7 @@ def in_float64(model: onnx.ModelProto, feeds: Feeds) -> list[Any] | None:
     """The outputs with every narrower float widened to float64 (constants keep their rounding); None: not possible."""
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
+    _sort(wide.graph)  # onnx.reference computes in the order given
     for graph in _graphs(wide.graph):
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.tensor_type.elem_type in _NARROW:
@@ -84,6 +88,32 @@ def _with_reference(model: onnx.ModelProto, feeds: Feeds) -> list[Any] | None:
             return list(ReferenceEvaluator(model).run(None, dict(feeds)))
     except Exception:
         return None
+
+
+def _sort(graph: onnx.GraphProto) -> None:
+    """Puts each node of a graph behind those that it reads, in bodies too."""
+    made = {name for node in graph.node for name in node.output}
+    waiting, done = list(graph.node), set[str]()
+    sorted_nodes: list[onnx.NodeProto] = []
+    while waiting:
+        ready = [n for n in waiting if (_read(n) & made) <= done]
+        if not ready:
+            return
+        sorted_nodes += ready
+        done |= {name for node in ready for name in node.output}
+        waiting = [n for n in waiting if not any(n is r for r in ready)]
+    copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in sorted_nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def _read(node: onnx.NodeProto) -> set[str]:
+    names = set(node.input)
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            for body in _graphs(attribute.g):
+                names |= {n for inner in body.node for n in inner.input} | {o.name for o in body.output}
+    return names
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -168,6 +198,7 @@ def check(
     optimizations: bool = False,
     runs: bool = True,
     provider: str = "cpu",
+    beside: bool = False,
     **options: Any,
 ) -> tuple[onnx.ModelProto, Report]:
     """Optimizes a model and compares results with and without the library.
@@ -175,7 +206,7 @@ def check(
     Also checks that the result is valid ONNX, that inputs and outputs stay, and that optimizing again changes nothing.
     Raises WrongError. `optimizations`: run with ONNX Runtime's own as well. `runs`: ONNX Runtime runs the model itself
     (NotRunError where it doesn't). `provider` runs the optimized model with the library; all else runs on the CPU
-    provider. `options` are those of `optimize`.
+    provider. `beside`: the model is a file with its weights in another. `options` are those of `optimize`.
     """
     options.setdefault("target", "cpu")
     try:
@@ -190,10 +221,9 @@ def check(
     if truth is None:
         raise NotRunError("neither ONNX Runtime nor onnx.reference runs the model itself")
     before = model.SerializeToString(deterministic=True)
-    result = onnxfuse.optimize(model, **options)
+    optimized, report = _optimized(model, beside, options)
     if model.SerializeToString(deterministic=True) != before:
         raise WrongError("optimize changed its argument")
-    optimized = result.model
     onnx.checker.check_model(optimized, full_check=bool(fused_nodes(optimized)) and plain is not None)
     for side in ("input", "output"):
         if _signature(getattr(optimized.graph, side)) != _signature(getattr(model.graph, side)):
@@ -220,10 +250,28 @@ def check(
             wrong = difference(truth, itself, found, allowed, _noise(model, feeds, truth))
             if wrong:
                 raise WrongError(f"{how}: {wrong}")
-    again = onnxfuse.optimize(optimized, **options).model
+    again, _ = _optimized(optimized, beside, options)
     if again.SerializeToString(deterministic=True) != optimized.SerializeToString(deterministic=True):
         raise WrongError("a second optimize changed the model")
-    return optimized, result.report
+    return optimized, report
+
+
+def _optimized(model: onnx.ModelProto, beside: bool, options: Mapping[str, Any]) -> tuple[onnx.ModelProto, Report]:
+    if not beside:
+        result = onnxfuse.optimize(model, **options)
+        return result.model, result.report
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    with tempfile.TemporaryDirectory() as folder:
+        file, saved = Path(folder, "model.onnx"), Path(folder, "elsewhere", "model.onnx")
+        saved.parent.mkdir()
+        onnx.save(copy, file, save_as_external_data=True, location="weights", size_threshold=0)
+        result = onnxfuse.optimize(file, **options)
+        result.save(saved)
+        loaded = onnx.load(saved)
+        for tensor in all_tensors(loaded):
+            tensor.ClearField("data_location")  # that it is in the model is what goes without saying
+        return loaded, result.report
 
 
 def _run_itself(model: onnx.ModelProto, feeds: Feeds, provider: str) -> list[Any]:

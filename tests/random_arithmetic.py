@@ -6,6 +6,11 @@ import numpy as np
 from onnx import TensorProto, helper
 from random_values import LARGE, Values, Var
 
+# Those that ONNX Runtime has no float64 kernels for, at some opset.
+_FLOAT32_ALONE = frozenset(
+    ("Erf", "HardSwish", "Gelu", "Celu", "Selu", "Elu", "HardSigmoid", "LeakyRelu", "Softsign", "Softplus")
+)
+
 
 class Arithmetic(Values):
     """Steps that add element-wise operators, in the domain where they are smooth."""
@@ -18,9 +23,9 @@ class Arithmetic(Values):
         smooth += ["Reciprocal", "HardSigmoid", "Scale", "Softsign", "Selu", "Celu", "Rsqrt", "Gelu", "HardSwish"]
         jumps = ["Floor", "Ceil", "Sign", "Round"]
         op = str(self.rng.choice(exact_ops + smooth + smooth + (jumps if x.exact else [])))
-        if x.type == TensorProto.DOUBLE and op in ("Erf", "HardSwish", "Gelu", "Celu"):
-            op = "Tanh"  # ONNX Runtime has no kernels for these
-        if (op == "Celu" and self.opset < 12) or (op == "Round" and self.opset < 11):
+        if x.type == TensorProto.DOUBLE and op in _FLOAT32_ALONE:
+            op = "Tanh"
+        if (op == "Celu" and (self.opset < 12 or x.type == TensorProto.FLOAT16)) or (op == "Round" and self.opset < 11):
             op = "Abs"
         if op in ("Gelu", "HardSwish") and self.opset < 20:
             op = "Sigmoid"
@@ -57,7 +62,7 @@ class Arithmetic(Values):
         op = str(self.rng.choice(["Add", "Add", "Sub", "Mul", "Mul", "Div", "Max", "Min", "PRelu"]))
         pair = [x, y] if self.rng.random() < 0.5 else [y, x]
         if op == "PRelu":
-            if shape != x.shape or (x.type == TensorProto.FLOAT16 and self.opset < 16):
+            if x.type == TensorProto.DOUBLE or shape != x.shape or (x.type == TensorProto.FLOAT16 and self.opset < 16):
                 op = "Sub"
             else:
                 pair = [x, y]

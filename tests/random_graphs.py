@@ -14,13 +14,13 @@ from typing import ClassVar
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
-from random_rest import Rest
+from random_bodies import Bodies
 from random_values import FLOATS, LARGE, Var
 
 OPSETS = (9, 10, 11, 12, 13, 14, 15, 16, 17, 17, 18, 19, 20, 21, 22, 23, 24)
 
 
-class RandomGraph(Rest):
+class RandomGraph(Bodies):
     """Grows one graph; `build` gives the model and inputs for it."""
 
     sizes = (1, 2, 3, 4, 6, 8, 5)
@@ -39,6 +39,8 @@ class RandomGraph(Rest):
         if not made:
             made = [self.unary(self.values[0])]
         used = {n for node in self.nodes for n in node.input} | set(self.captured)
+        given = {t.name for t in self.initializers}
+        made += [v for v in self.values if v.name in given & used and rng.random() < 0.2]
         outputs = [v for v in made if v.name not in used or rng.random() < 0.12] or made[-1:]
         graph = helper.make_graph(
             self.nodes, "random", self.inputs, [self.declare(v) for v in outputs[:12]], self.initializers
@@ -49,11 +51,6 @@ class RandomGraph(Rest):
             del model.graph.node[:]
             model.graph.node.extend(self.nodes[i] for i in order)
         return model, self.feeds
-
-    @property
-    def captured(self) -> list[str]:
-        bodies = [a.g for n in self.nodes for a in n.attribute if a.type == onnx.AttributeProto.GRAPH]
-        return [n for g in bodies for node in g.node for n in node.input] + [o.name for g in bodies for o in g.output]
 
     def step(self) -> None:
         kinds: list[tuple[float, Callable[[], object]]] = [
@@ -71,7 +68,6 @@ class RandomGraph(Rest):
             (1, self.choice),
             (0.7, self.integers),
             (0.7, self.barrier),
-            (0.4, self.branches),
             (0.5, self.variadic),
             (0.8, self.rare_unary),
             (0.3, self.remainder),
@@ -80,8 +76,11 @@ class RandomGraph(Rest):
             (0.3, self.rare_reduction),
             (0.5, self.image_norm),
             (0.3, self.rounded),
-            (0.3, self.loop),
+            (0.8, self.convolution),
+            (0.7, self.product),
+            (0.3, lambda: self.roll(self.some())),
         ]
+        kinds += [(0.4, self.branches), (0.3, self.loop)] if self.depth < 2 else []
         weights = np.array([w for w, _ in kinds])
         kinds[int(self.rng.choice(len(kinds), p=weights / weights.sum()))][1]()
 
@@ -96,25 +95,6 @@ class RandomGraph(Rest):
         shape = [d * 2 if k == axis else d for k, d in enumerate(x.shape)]
         y = self.pick(lambda v: v.type == x.type and v.shape == x.shape) or x
         return self.add("Concat", [x, y], shape, max(x.bound, y.bound), exact=x.exact and y.exact, axis=axis)
-
-    def branches(self) -> Var | None:
-        """An If whose branches capture values of this graph."""
-        x = self.some()
-        condition = self.fresh((), TensorProto.BOOL, external=True)
-        bodies = []
-        for _ in range(2):
-            body = RandomGraph(self.rng, self.opset, self.extents, counter=self.counter)
-            value = x
-            body.values = [v for v in self.values if v.type == x.type and v.shape == x.shape]
-            for _ in range(int(self.rng.integers(1, 4))):
-                y = body.pick() or x
-                op = str(self.rng.choice(["Add", "Mul", "Tanh", "Sigmoid", "Sub"]))
-                operands = [value, y] if op in ("Add", "Mul", "Sub") else [value]
-                value = body.add(op, operands, x.shape, 1.0)
-            self.counter = body.counter
-            info = helper.make_tensor_value_info(value.name, x.type, [None] * len(x.shape))
-            bodies.append(helper.make_graph(body.nodes, f"body{self.counter}", [], [info]))
-        return self.add("If", [condition], x.shape, 1e6, x.type, then_branch=bodies[0], else_branch=bodies[1])
 
 
 class LargeGraph(RandomGraph):

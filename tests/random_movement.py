@@ -19,10 +19,11 @@ class Movement(Values):
 
     def movement(self) -> Var | None:
         x = self.pick(lambda v: v.type != TensorProto.BOOL)
-        if x is None:
-            return None
+        return None if x is None else self.movement_of(x)
+
+    def movement_of(self, x: Var) -> Var:
         kinds = [self.transpose, self.reshape, self.reshape, self.squeeze, self.expand, self.slice, self.split]
-        kinds += [self.gather, self.parts, self.roll]
+        kinds += [self.gather, self.parts, self.roll, self.rejoin, self.append]
         return kinds[int(self.rng.integers(len(kinds)))](x)
 
     def transpose(self, x: Var) -> Var:
@@ -108,7 +109,38 @@ class Movement(Values):
         return self.add("Slice", [x, *numbers], shape, x.bound, exact=x.exact)
 
     def roll(self, x: Var) -> Var:
-        """What is behind some element along an axis, then what is before it."""
+        """What is behind some element along an axis, then what is before it; perhaps with movement around it."""
+        if self.rng.random() < 0.3:
+            x = self.around_roll(x)
+        hidden = len(self.values)
+        y = self.bare_roll(x)
+        if y is x:
+            return x
+        if self.rng.random() < 0.7:
+            del self.values[hidden:-1]  # nothing else uses the parts
+        for _ in range(int(self.rng.integers(0, 3))):
+            y = self.around_roll(y)
+        return y
+
+    def around_roll(self, x: Var) -> Var:
+        kinds = [self.slice, self.slice, self.gather, self.split, self.transpose, self.reshape, self.expand, self.pad]
+        kinds += [self.bare_roll, self.doubled]
+        return kinds[int(self.rng.integers(len(kinds)))](x)
+
+    def doubled(self, x: Var) -> Var:
+        return self.add("Add", [x, x], x.shape, 2 * x.bound, exact=x.exact)
+
+    def pad(self, x: Var) -> Var:
+        """Zeros around the tensor, or less of it."""
+        if not x.shape or not x.floating or (self.opset < 11 and 0 in x.shape):
+            return x
+        pads = [int(self.rng.integers(-(d > 2), 2)) for d in (*x.shape, *x.shape)]
+        shape = [d + pads[k] + pads[k + len(x.shape)] for k, d in enumerate(x.shape)]
+        if self.opset < 11:
+            return self.add("Pad", [x], shape, x.bound, exact=x.exact, pads=pads)
+        return self.add("Pad", [x, self.constant(np.array(pads, np.int64))], shape, x.bound, exact=x.exact)
+
+    def bare_roll(self, x: Var) -> Var:
         axes = [k for k, d in enumerate(x.shape) if d > 1]
         if not axes:
             return x
@@ -116,23 +148,68 @@ class Movement(Values):
         extent = x.shape[axis]
         shift = int(self.rng.integers(1, extent))
         parts = []
-        for start, end in ((shift, extent), (0, shift)):
-            shape = [end - start if k == axis else d for k, d in enumerate(x.shape)]
+        middle = shift - extent if self.rng.random() < 0.4 else shift  # torch.roll counts from behind
+        far = 2**31 - 1 if self.rng.random() < 0.5 else extent
+        for start, end, count in ((middle, far, extent - shift), (0, middle, shift)):
+            shape = [count if k == axis else d for k, d in enumerate(x.shape)]
             bounds = {"starts": [start], "ends": [end], "axes": [axis]}
             if self.opset < 10:
                 parts.append(self.add("Slice", [x], shape, x.bound, exact=x.exact, **bounds))
             else:
                 numbers = [self.constant(np.array(n, np.int64)) for n in bounds.values()]
                 parts.append(self.add("Slice", [x, *numbers], shape, x.bound, exact=x.exact))
-        return self.add("Concat", parts, x.shape, x.bound, exact=x.exact, axis=axis)
+        signed = axis - len(x.shape) if self.rng.random() < 0.3 and self.opset >= 11 else axis
+        return self.add("Concat", parts, x.shape, x.bound, exact=x.exact, axis=signed)
 
-    def split(self, x: Var) -> Var:
+    def rejoin(self, x: Var) -> Var:
+        """Parts of a tensor, some of them changed, put together in any order."""
         axes = [k for k, d in enumerate(x.shape) if d > 1]
         if not axes:
             return x
         axis = int(self.rng.choice(axes))
-        first = int(self.rng.integers(1, x.shape[axis]))
-        sizes = [first, x.shape[axis] - first]
+        hidden = len(self.values)
+        parts = self.split_along(x, axis)
+        changed = [self.doubled(p) if self.rng.random() < 0.3 else p for p in parts]
+        if self.rng.random() < 0.5:
+            del self.values[hidden:]
+        order = self.rng.permutation(len(changed)) if self.rng.random() < 0.6 else range(len(changed))
+        return self.concat([changed[k] for k in order], axis)
+
+    def append(self, x: Var) -> Var:
+        """The tensor with others beside it that differ along one axis."""
+        if not x.shape or int(np.prod(x.shape)) > self.most_elements // 3:
+            return x
+        axis = int(self.rng.integers(len(x.shape)))
+
+        def fits(v: Var) -> bool:
+            rest = v.shape[:axis] + v.shape[axis + 1 :] == x.shape[:axis] + x.shape[axis + 1 :]
+            same = v.type == x.type and len(v.shape) == len(x.shape)
+            return same and rest and int(np.prod(v.shape)) <= self.most_elements // 3
+
+        others = []
+        for _ in range(int(self.rng.integers(1, 3))):
+            old = self.pick(fits) if self.rng.random() < 0.6 else None
+            extent = int(self.rng.integers(1, 4))
+            others.append(old or self.fresh((*x.shape[:axis], extent, *x.shape[axis + 1 :]), x.type))
+        members = [x, *others]
+        return self.concat([members[k] for k in self.rng.permutation(len(members))], axis)
+
+    def concat(self, members: list[Var], axis: int) -> Var:
+        first = members[0]
+        total = sum(m.shape[axis] for m in members)
+        shape = [total if k == axis else d for k, d in enumerate(first.shape)]
+        exact, bound = all(m.exact for m in members), max(m.bound for m in members)
+        return self.add("Concat", members, shape, bound, exact=exact, axis=axis)
+
+    def split(self, x: Var) -> Var:
+        axes = [k for k, d in enumerate(x.shape) if d > 1]
+        return self.split_along(x, int(self.rng.choice(axes)))[0] if axes else x
+
+    def split_along(self, x: Var, axis: int) -> list[Var]:
+        """Two or three parts of any extents."""
+        count = int(self.rng.integers(2, min(x.shape[axis], 3) + 1))
+        marks = np.sort(self.rng.choice(np.arange(1, x.shape[axis]), count - 1, replace=False)).tolist()
+        sizes = [end - start for start, end in zip([0, *marks], [*marks, x.shape[axis]], strict=True)]
         outputs = []
         for size in sizes:
             shape = tuple(size if k == axis else d for k, d in enumerate(x.shape))
@@ -144,7 +221,7 @@ class Movement(Values):
         else:
             self.nodes.append(helper.make_node("Split", [x.name], names, axis=axis, split=sizes))
         self.values += outputs
-        return outputs[0]
+        return outputs
 
     def gather(self, x: Var) -> Var:
         """One index, indices at equal distances, or any."""
@@ -170,7 +247,7 @@ class Movement(Values):
         if self.rng.random() < 0.7:
             y = self.add("Add", [y, y], x.shape, 2 * x.bound, exact=x.exact)
         for _ in range(int(self.rng.integers(0, 3))):
-            y = (self.transpose, self.reshape)[int(self.rng.integers(2))](y)
+            y = (self.transpose, self.reshape, self.bare_roll)[int(self.rng.integers(3))](y)
         del self.values[hidden:]  # nothing else uses them
-        cut = (self.slice, self.gather, self.split)
-        return [cut[int(self.rng.integers(3))](y) for _ in range(int(self.rng.integers(1, 4)))][-1]
+        cut = (self.slice, self.gather, self.split, self.roll)
+        return [cut[int(self.rng.integers(4))](y) for _ in range(int(self.rng.integers(1, 4)))][-1]

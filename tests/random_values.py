@@ -43,6 +43,7 @@ class Values:
     feeds: dict[str, np.ndarray] = field(default_factory=dict)
     values: list[Var] = field(default_factory=list)
     counter: int = 0
+    depth: int = 0  # of a body in bodies; they have no inputs of their own
     most_elements: ClassVar[int] = 4096
 
     def name(self) -> str:
@@ -73,7 +74,7 @@ class Values:
         """A new input or initializer."""
         value = Var(self.name(), type_, shape, 5.0, exact=True)
         data = self.data(shape, type_)
-        if external if external is not None else self.rng.random() < 0.4:
+        if (external if external is not None else self.rng.random() < 0.4) and not self.depth:
             self.inputs.append(self.declare(value))
             self.feeds[value.name] = data
         elif self.rng.random() < 0.3:

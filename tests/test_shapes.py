@@ -36,6 +36,16 @@ def test_different_symbols_that_a_region_computes() -> None:
         assert fused(graph, sizes={"N": n, "M": m})
 
 
+def test_a_convolution_whose_weight_has_a_symbolic_extent() -> None:
+    """How far it reaches is not known: neither is the extent of its result."""
+    graph = (
+        "g (float[2, 4, 6, 5] x, float[3, 4, 3, K] w, float[3] b) => (float[?, ?, ?, ?] y) "
+        "{ c = Conv <pads = [1, 0, 1, 1]> (x, w, b) y = Tanh (c) }"
+    )
+    for k in (1, 3):
+        assert fused(graph, sizes={"K": k}, target="cuda") == ["FusedElementwise"]
+
+
 def test_reduction_over_a_symbol_that_may_be_one() -> None:
     graph = (
         "g (float[N, M] a, float[N, K] b) => (float[N, 1] y) { s = Mul (a, b) m = ReduceMean <axes = [-1]> (s) "

@@ -30,7 +30,7 @@ def _window(at: Site) -> Shapes:
         return None
     weight = at.inputs[1].shape if at.node.op_type == "Conv" and len(at.inputs) > 1 else None
     spatial = len(shape) - 2
-    kernel = at.ints("kernel_shape", [w if isinstance(w, int) else 0 for w in weight[2:]] if weight is not None else [])
+    kernel: list[Dim] = list(at.ints("kernel_shape", [])) or list(weight[2:] if weight is not None else ())
     if len(kernel) != spatial:
         return None
     strides, dilations = at.ints("strides", [1] * spatial), at.ints("dilations", [1] * spatial)
@@ -39,8 +39,7 @@ def _window(at: Site) -> Shapes:
     ceil = bool(at.attribute("ceil_mode", 0))
     result: list[Dim] = [shape[0], weight[0] if weight is not None else shape[1]]
     for k in range(spatial):
-        extent, reach = shape[2 + k], dilations[k] * (kernel[k] - 1)
-        padding = pads[k] + pads[spatial + k]
+        extent, taps, padding = shape[2 + k], kernel[k], pads[k] + pads[spatial + k]
         if auto_pad in (b"SAME_UPPER", b"SAME_LOWER"):
             result.append(
                 extent
@@ -49,13 +48,20 @@ def _window(at: Site) -> Shapes:
                 if isinstance(extent, str)
                 else -(-extent // strides[k])
             )
-        elif isinstance(extent, int):
-            rounding = strides[k] - 1 if ceil else 0
-            result.append((extent + padding - reach - 1 + rounding) // strides[k] + 1)
+            continue
+        if isinstance(taps, str):
+            result.append(at.symbols.fresh())
+            continue
+        reach = dilations[k] * (taps - 1)
+        if isinstance(extent, int):
+            turns, rest = divmod(extent + padding - reach - 1, strides[k])
+            # Whether a last window that begins in the padding counts depends on the version of the operator.
+            result.append(at.symbols.fresh() if ceil and rest else turns + 1)
         elif strides[k] == 1 and padding == reach:
             result.append(extent)
         else:
-            result.append(f"{'ceil' if ceil else ''}({extent}{padding - reach - 1:+d})/{strides[k]}+1")
+            rounding = f"ceil[{pads[k]},{pads[spatial + k]}]" if ceil else ""
+            result.append(f"{rounding}({extent}{padding - reach - 1:+d})/{strides[k]}+1")
     return [tuple(result)]
 
 
