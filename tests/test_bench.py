@@ -13,7 +13,7 @@ from test_validate import build
 
 import onnxfuse
 from onnxfuse.benchmark import BenchCase, Figures, bench
-from onnxfuse.benchmark.account import take_account
+from onnxfuse.benchmark.account import cuda_failure, take_account
 from onnxfuse.benchmark.driver import DriverError, driver
 from onnxfuse.benchmark.runner import DeviceRunner, plain_outputs
 from onnxfuse.errors import ModelError, OnnxfuseError
@@ -228,3 +228,11 @@ def test_outputs_whose_shapes_follow_data_are_allocated_in_each_run():
     fixed.feed(feeds(1, 3, 2, 0))
     with pytest.raises(RuntimeError, match="shape"):
         fixed.outputs()
+
+
+def test_what_cuda_says_of_a_capture() -> None:
+    where = "Error in execution: cuda_call.cc:154 std::conditional_t<THRW> CudaCall(ERRTYPE, const char*) "
+    assert cuda_failure(f"{where}CUDA failure 900: operation not\npermitted ; GPU=0 ; hostname=x ; expr=y") == (
+        "CUDA failure 900: operation not permitted"
+    )
+    assert cuda_failure("no words of CUDA's") == "no words of CUDA's"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -87,6 +88,12 @@ def take_account(
     )
 
 
+def cuda_failure(message: str) -> str:
+    """What CUDA said, without the source line, function and machine that ONNX Runtime puts around it."""
+    said = re.search(r"CUDA failure \d+: [^;]+", message)
+    return " ".join((said[0] if said else message).split())[:200]
+
+
 def captured_launches(
     model: Any, feeds: Mapping[str, np.ndarray], outputs: list[Any], options: Mapping[str, str] | None = None
 ) -> CapturedGraph:
@@ -111,7 +118,7 @@ def captured_launches(
         _forget_error(runner)
         if isinstance(error, DriverError):
             raise
-        raise DriverError(f"a run cannot be captured ({' '.join(str(error).split())[:200]})") from error
+        raise DriverError(f"a run cannot be captured ({cuda_failure(str(error))})") from error
     # ONNX Runtime frees what runs that nobody waits for have pinned; left to the end of the session, it can end the
     # process.
     runner()
