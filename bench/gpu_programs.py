@@ -21,6 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "gpu")]
 
 import cuda_corpus as corpus  # noqa: E402
 import onnxruntime as ort  # noqa: E402
+import scan_corpus  # noqa: E402
 import torch  # noqa: E402
 from gpu_runner import new_session  # noqa: E402
 from gpu_timing import time_on  # noqa: E402
@@ -31,6 +32,18 @@ from onnxfuse.custom_ops.types import to_onnx  # noqa: E402
 Shape = tuple[int, ...]
 TORCH = {"f32": torch.float32, "f16": torch.float16}
 CF = ("", "d0 | d1{} | d2", "d0, d1, d2")
+# Many columns, few ones, and what lies between.
+SCANNED_COLUMNS = (
+    (64, 256, 3136),
+    (64, 1024, 784),
+    (16, 4096, 1024),
+    (1, 16384, 4096),
+    (1, 65536, 1024),
+    (8, 32768, 256),
+    (1, 1 << 20, 64),
+    (1, 1 << 18, 64),
+    (1, 1 << 22, 6),
+)
 
 
 def silu_gate(type_: str) -> str:
@@ -84,6 +97,11 @@ def workloads(t: str) -> Iterator[tuple[str, str, list[Shape], list[Shape]]]:
     column = corpus.reduction("reduce_sum", t, "d0 | d1 | d2", "d0, d1, d2", "d0, d2")
     yield "column sum 16384 x 4096", column, [(1, 16384, 4096)], [(1, 4096)]
     yield "softmax one row of 4 Mi", corpus.softmax(t), [(1, 1 << 22)], [(1, 1 << 22)]
+    for rows, c in ((16384, 4096), (1200, 1 << 16), (512, 131072), (1, 1 << 22), (1, 1 << 26)):
+        yield f"scan rows {rows} x {c}", scan_corpus.scan_scale_bias(t), [(rows, c)], [(rows, c)]
+    columns = scan_corpus.scan_scale_bias(t, "", scan_corpus.COLUMNS)
+    for shape in SCANNED_COLUMNS:
+        yield "scan columns {} x {} x {}".format(*shape), columns, [shape], [shape]
 
 
 def bound_run(

@@ -24,16 +24,17 @@ def scan(type_: str, op: str = "scan_sum", flags: str = "", layout: tuple[str, s
     )
 
 
-def scan_scale_bias(type_: str, length: str = "") -> str:
+def scan_scale_bias(type_: str, length: str = "", layout: tuple[str, str] = ROWS) -> str:
+    space, dims = layout
     return program(
-        f"d0 | d1{length} |",
-        f"%0 = input 0 {type_} [d0, d1]",
+        space.replace("d1", f"d1{length}"),
+        f"%0 = input 0 {type_} [{dims}]",
         "%1 = scan_sum f32 %0",
         "%2 = const f32 0.01",
         "%3 = mul f32 %1 %2",
         "%4 = const f32 0.5",
         "%5 = add f32 %3 %4",
-        f"output 0 {type_} [d0, d1] %5",
+        f"output 0 {type_} [{dims}] %5",
     )
 
 
@@ -132,6 +133,7 @@ def operations() -> Iterator[Case]:
         yield Case(f"scans-{type_}", all_scans(type_), ((512, 1024),))
         yield Case(f"scans-{type_}-long", all_scans(type_, " exclusive reverse"), ((2, 100000),))
         yield Case(f"scans-{type_}-column", all_scans(type_, " reverse", COLUMNS), ((4, 256, 64),))
+        yield Case(f"scans-{type_}-whole_column", all_scans(type_, " exclusive", COLUMNS), ((64, 100, 3136),))
         yield Case(f"arguments-{type_}", all_arguments(type_), ((512, 1024),))
         yield Case(f"argument-{type_}-few", argument(type_), ((1, 1 << 22),))
         yield Case(f"argument-{type_}-column", argument(type_, ARGUMENTS[1], COLUMNS), ((4, 256, 64),))
@@ -156,6 +158,8 @@ def schedules() -> Iterator[Case]:
                 text = scan(type_, "scan_sum", " exclusive reverse", COLUMNS)
                 yield Case(f"scan_column-{name}", text, ((images, n, inner),))
                 yield Case(f"softmax_scan_column-{name}", softmax_scan(type_, "", COLUMNS), ((images, n, inner),))
+        for n in (15, 200, 1000):
+            yield Case(f"whole_column-{type_}-{n}", scan_scale_bias(type_, "", COLUMNS), ((64, n, 3136),))
         yield Case(f"scans_and_maximum-{type_}-column", scans_and_maximum(type_, COLUMNS), ((64, 256, 49),))
         yield Case(f"both_ways-{type_}-column", both_ways(type_, COLUMNS), ((64, 256, 64), (256, 1)))
         yield Case(f"scan-{type_}-unaligned", scan(type_), ((4096, 4096),), 4)

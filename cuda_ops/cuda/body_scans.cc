@@ -240,54 +240,27 @@ void BodyWriter::write_row_scans() {
   }
 }
 
-// Each thread of a column has neighbouring points of it. One thread for each column combines what they add up to. Two
-// barriers are enough: what the next turn writes between them, no other thread reads.
+// Each thread of a column has neighbouring points of it.
 void BodyWriter::write_column_scans() {
-  const int across = schedule_.across(), columns = across * schedule_.lanes, rows = schedule_.group;
-  const std::string count = std::to_string(columns);
-  if (rows > 1) {
-    for (const int i : stages_.scans) {
-      const std::string n = std::to_string(i), type = cuda_type(scan_type(statement(i)));
-      out_.line("__shared__ " + type + " column" + n + "[" + std::to_string((rows + 1) * columns) + "];");
-    }
-    out_.line("const int first_column = threadIdx.x % " + std::to_string(across) + " * " + lanes() + ";");
-    out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) {");
-    for (const int i : stages_.scans) {
-      const std::string n = std::to_string(i);
-      out_.line("column" + n + "[t * " + count + " + first_column + w] = part" + n + "[w];");
-    }
-    out_.line("}");
-    out_.line("__syncthreads();");
-    out_.line("for (int c = threadIdx.x; c < " + count + "; c += " + std::to_string(schedule_.threads) + ") {");
-    for (const int i : stages_.scans) {
-      const Statement& s = statement(i);
-      const std::string n = std::to_string(i), type = cuda_type(scan_type(s)), rows_text = std::to_string(rows);
-      out_.line(type + " run" + n + " = " + identity(s, scan_type(s)) + ";");
-      out_.unrolled("for (int j = 0; j < " + rows_text + "; ++j) {");
-      out_.line("const int at = " + (s.reverse ? "(" + std::to_string(rows - 1) + " - j)" : std::string("j")) + " * " +
-                count + " + c;");
-      out_.line("const " + type + " own = column" + n + "[at];");
-      out_.line("column" + n + "[at] = run" + n + ";");
-      out_.line("run" + n + " = " + combine(s, scan_type(s), "run" + n, "own") + ";");
-      out_.line("}");
-      out_.line("column" + n + "[" + std::to_string(rows * columns) + " + c] = run" + n + ";");
-    }
-    out_.line("}");
-    out_.line("__syncthreads();");
-  }
+  const int across = schedule_.across(), rows = schedule_.group;
+  const std::string shape = std::to_string(across) + ", " + std::to_string(rows);
   for (const int i : stages_.scans) {
     const Statement& s = statement(i);
     const std::string n = std::to_string(i), type = cuda_type(scan_type(s)), total = "total" + n + "[w]";
     const std::string part = "part" + n + "[w]";
-    const std::string before =
-        rows > 1 ? "column" + n + "[t * " + count + " + first_column + w]" : identity(s, scan_type(s));
-    const std::string sum =
-        rows > 1 ? "column" + n + "[" + std::to_string(rows * columns) + " + first_column + w]" : part;
+    if (rows > 1) {
+      out_.line("__shared__ " + type + " column" + n + "[(COLUMN_ROWS<" + shape + "> + 1) * " +
+                std::to_string(across * schedule_.lanes) + "];");
+      out_.line(type + " sum" + n + "[" + lanes() + "];");
+      out_.line("scan_columns<" + scanner(s.op) + ", " + shape + ", " + (s.reverse ? "true" : "false") + ", " +
+                (schedule_.resident ? "false" : "true") + ">(part" + n + ", sum" + n + ", column" + n + ");");
+    }
+    const std::string before = rows > 1 ? part : identity(s, scan_type(s));
     out_.unrolled("for (int w = 0; w < " + lanes() + "; ++w) {");
     if (schedule_.resident) {
       out_.line(part + " = " + combine(s, scan_type(s), first_value(s, scan_type(s)), before) + ";");
     } else {
-      out_.line("const " + type + " sum = " + sum + ";");
+      out_.line("const " + type + " sum = " + (rows > 1 ? "sum" + n + "[w]" : part) + ";");
       out_.line(part + " = static_cast<" + type + ">(" + combine(s, scan_total_type(s), total, before) + ");");
       out_.line(total + " = " + combine(s, scan_total_type(s), total, "sum") + ";");
     }

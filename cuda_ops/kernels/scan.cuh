@@ -145,6 +145,67 @@ DEVICE A scan_shared(const A* shared, int warp, A& sum) {
   return before;
 }
 
+// Rows of shared memory in which a block of ACROSS * GROUP threads combines columns: those of a warp are one.
+template <int ACROSS, int GROUP>
+constexpr int COLUMN_ROWS = ACROSS < 32 ? GROUP * ACROSS / 32 : GROUP;
+
+// Threads ACROSS apart share columns, LANES each. Turns what the points of each add up to into what all before do;
+// `sum` becomes what all do. `shared` has a row for each of COLUMN_ROWS, and one more; with AGAIN it may be used again
+// at once.
+template <class Scan, int ACROSS, int GROUP, bool REVERSE, bool AGAIN, class A, int LANES>
+DEVICE void scan_columns(A (&part)[LANES], A (&sum)[LANES], A* shared) {
+  constexpr int ROWS = COLUMN_ROWS<ACROSS, GROUP>, IN_WARP = GROUP / ROWS, COLUMNS = ACROSS * LANES;
+  const int thread = threadIdx.x / ACROSS, row = thread / IN_WARP;
+  const int position = REVERSE ? IN_WARP - 1 - thread % IN_WARP : thread % IN_WARP;
+  A* const column = shared + threadIdx.x % ACROSS * LANES;
+  A before[LANES];
+#pragma unroll
+  for (int w = 0; w < LANES; ++w) {
+    A included = part[w];
+#pragma unroll
+    for (int distance = 1; distance < IN_WARP; distance *= 2) {
+      const A earlier = shuffle_earlier<32, REVERSE>(included, distance * ACROSS);
+      if (position >= distance) included = Scan::apply(earlier, included);
+    }
+    if (position == IN_WARP - 1) column[row * COLUMNS + w] = included;
+    before[w] = IN_WARP > 1 ? shuffle_earlier<32, REVERSE>(included, ACROSS) : included;
+    if (position == 0) before[w] = Scan::template identity<A>();
+  }
+  __syncthreads();
+  if constexpr (ROWS <= 8 && LANES <= 8) {
+#pragma unroll
+    for (int w = 0; w < LANES; ++w) part[w] = sum[w] = Scan::template identity<A>();
+#pragma unroll
+    for (int j = 0; j < ROWS; ++j) {
+      const int k = REVERSE ? ROWS - 1 - j : j;
+#pragma unroll
+      for (int w = 0; w < LANES; ++w) {
+        if (k == row) part[w] = sum[w];
+        sum[w] = Scan::apply(sum[w], column[k * COLUMNS + w]);
+      }
+    }
+    if constexpr (AGAIN) __syncthreads();
+  } else {
+    for (int c = threadIdx.x; c < COLUMNS; c += ACROSS * GROUP) {
+      A run = Scan::template identity<A>();
+#pragma unroll
+      for (int j = 0; j < ROWS; ++j) {
+        const int at = (REVERSE ? ROWS - 1 - j : j) * COLUMNS + c;
+        const A own = shared[at];
+        shared[at] = run;
+        run = Scan::apply(run, own);
+      }
+      shared[ROWS * COLUMNS + c] = run;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < LANES; ++w) part[w] = column[row * COLUMNS + w], sum[w] = column[ROWS * COLUMNS + w];
+    if constexpr (AGAIN && IN_WARP > 1) __syncwarp();  // others of the warp write there
+  }
+#pragma unroll
+  for (int w = 0; w < LANES; ++w) part[w] = Scan::apply(part[w], before[w]);
+}
+
 // A block of THREADS turns `count` values into the combinations of `first` and of all before each.
 template <class Scan, int THREADS, bool REVERSE, class T>
 DEVICE void scan_array(T* values, int count, T first) {

@@ -59,6 +59,22 @@ def test_columns(type_: str, flags: str) -> None:
     check_all([scan_check(type_, shape, flags=flags) for shape in shapes])
 
 
+@pytest.mark.parametrize("flags", corpus.FLAGS)
+@pytest.mark.parametrize("type_", ["f32", "f16"])
+def test_whole_columns(type_: str, flags: str) -> None:
+    """Columns that a block has in registers: from one row to as many as fit, and beyond."""
+    shapes = [(24, n, 784) for n in (1, 2, 15, 16, 17, 100, 255, 512, 513)] + [(3, n, 6272) for n in (1000, 1024, 1025)]
+    check_all([scan_check(type_, shape, flags=flags) for shape in shapes])
+
+
+@pytest.mark.parametrize("op", corpus.SCANS)
+def test_types_of_whole_columns(op: str) -> None:
+    shape = (400, 17, 96)
+    checks = [scan_check(type_, shape, op, flags) for type_ in corpus.TYPES for flags in ("", " exclusive reverse")]
+    x = data("f32", (24, 70, 784))
+    check_all([*checks, Check(corpus.all_scans("f32", " reverse", corpus.COLUMNS), [x], limit=16, floor=1e-4)])
+
+
 @pytest.mark.parametrize("op", corpus.SCANS)
 def test_types(op: str) -> None:
     shapes = [(5, 300), (2, 40000), (2, 300, 12)]
@@ -151,6 +167,24 @@ def test_special_values(n: int) -> None:
     assert not np.signbit(zeros).any()
 
 
+@pytest.mark.parametrize("shape", [(3, 40, 24), (24, 60, 784), (2, 9000, 64)])
+def test_special_values_in_columns(shape: tuple[int, int, int]) -> None:
+    n = shape[1]
+    x = data("f32", shape)
+    x[0, n // 3, 0] = np.nan
+    x[0, n // 3, 1] = np.inf
+    x[0, n // 3, 2], x[0, n // 2, 2] = np.inf, -np.inf
+    x[0, :, 3] = -0.0
+    x[0, 0, 4] = -np.inf
+    operations = [(op, flags) for op in ("scan_sum", "scan_max", "scan_min") for flags in corpus.FLAGS]
+    texts = [corpus.scan("f32", op, flags, corpus.COLUMNS) for op, flags in operations]
+    check_all([Check(text, [x], limit=8, floor=1e-4) for text in texts])
+    (zeros,) = run(corpus.scan("f32", "scan_sum", "", corpus.COLUMNS), x)
+    assert np.signbit(zeros[0, :, 3]).all()
+    (zeros,) = run(corpus.scan("f32", "scan_sum", " exclusive", corpus.COLUMNS), x)
+    assert not np.signbit(zeros[0, :, 3]).any()
+
+
 @pytest.mark.parametrize("n", [4096, 1 << 24])
 def test_error_of_sums(n: int) -> None:
     """All values positive: the relative error is that of the last rounding and little more, however long the row."""
@@ -197,6 +231,7 @@ PROGRAMS = {
     "row": (corpus.scan_scale_bias("f32"), (1000, 4096)),
     "look back": (corpus.scan_scale_bias("f32"), (1, 1 << 24)),
     "look back, several rows": (corpus.all_scans("f16"), (5, 1000003)),
+    "whole columns": (corpus.scan("f32", "scan_sum", "", corpus.COLUMNS), (24, 200, 784)),
     "two passes": (corpus.scan("f32", "scan_sum", " reverse", corpus.COLUMNS), (1, 100000, 24)),
     "reductions": (corpus.softmax_scan("f32"), (4, 1 << 20)),
     "cluster": (corpus.softmax_scan("f32"), (150, 70000)),
