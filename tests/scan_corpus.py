@@ -120,6 +120,18 @@ def all_scans(type_: str, flags: str = "", layout: tuple[str, str] = ROWS) -> st
     return program(space, f"%0 = input 0 {type_} [{dims}]", *lines, *outputs)
 
 
+def two_scans(type_: str) -> str:
+    """As many as a block that holds its columns in registers has room for in float32."""
+    return program(
+        COLUMNS[0],
+        f"%0 = input 0 {type_} [{COLUMNS[1]}]",
+        f"%1 = scan_sum {value_type(type_)} %0",
+        f"%2 = scan_max {value_type(type_)} %0",
+        f"%3 = add {value_type(type_)} %1 %2",
+        f"output 0 {type_} [{COLUMNS[1]}] %3",
+    )
+
+
 def all_arguments(type_: str, layout: tuple[str, str] = ROWS) -> str:
     space, dims = layout
     lines = [f"%{k + 1} = {op.replace(' last', '')}{' last' * ('last' in op)} i64 %0" for k, op in enumerate(ARGUMENTS)]
@@ -133,7 +145,8 @@ def operations() -> Iterator[Case]:
         yield Case(f"scans-{type_}", all_scans(type_), ((512, 1024),))
         yield Case(f"scans-{type_}-long", all_scans(type_, " exclusive reverse"), ((2, 100000),))
         yield Case(f"scans-{type_}-column", all_scans(type_, " reverse", COLUMNS), ((4, 256, 64),))
-        yield Case(f"scans-{type_}-whole_column", all_scans(type_, " exclusive", COLUMNS), ((64, 100, 3136),))
+        for op in ("scan_sum", "scan_prod"):
+            yield Case(f"{op}-{type_}-whole_column", scan(type_, op, " exclusive", COLUMNS), ((64, 200, 3136),))
         yield Case(f"arguments-{type_}", all_arguments(type_), ((512, 1024),))
         yield Case(f"argument-{type_}-few", argument(type_), ((1, 1 << 22),))
         yield Case(f"argument-{type_}-column", argument(type_, ARGUMENTS[1], COLUMNS), ((4, 256, 64),))
@@ -160,6 +173,7 @@ def schedules() -> Iterator[Case]:
                 yield Case(f"softmax_scan_column-{name}", softmax_scan(type_, "", COLUMNS), ((images, n, inner),))
         for n in (15, 200, 1000):
             yield Case(f"whole_column-{type_}-{n}", scan_scale_bias(type_, "", COLUMNS), ((64, n, 3136),))
+        yield Case(f"two_scans-{type_}-whole_column", two_scans(type_), ((64, 1000, 3136),))
         yield Case(f"scans_and_maximum-{type_}-column", scans_and_maximum(type_, COLUMNS), ((64, 256, 49),))
         yield Case(f"both_ways-{type_}-column", both_ways(type_, COLUMNS), ((64, 256, 64), (256, 1)))
         yield Case(f"scan-{type_}-unaligned", scan(type_), ((4096, 4096),), 4)

@@ -32,12 +32,13 @@ constexpr int kVectorBytes = 16;         // of the widest loads
 constexpr int kColumnThreads = 512;   // that a multiprocessor has where blocks scan whole columns, the registers of a
 constexpr int kColumnRegisters = 64;  // thread for its elements, and how many vectors these may be
 constexpr int kColumnVectors = 16;
-constexpr int kTileThreads = 256;   // of a block that scans a part of a row, and the registers of a thread
-constexpr int kTileRegisters = 24;  // that its elements take
-constexpr int kTurnRegisters = 30;  // the same, of a block that takes tiles in turns
-constexpr int kTurnScans = 2;       // of which 512 threads have the registers that their products need
-constexpr int kRecordBytes = 1280;  // of shared memory, for each scan of such a block, besides the tiles
-constexpr int kScanRows = 8;        // rows on a multiprocessor that are enough for a block to scan each
+constexpr int kColumnScanWords = 8;  // and how many registers what its scans add up to may take
+constexpr int kTileThreads = 256;    // of a block that scans a part of a row, and the registers of a thread
+constexpr int kTileRegisters = 24;   // that its elements take
+constexpr int kTurnRegisters = 30;   // the same, of a block that takes tiles in turns
+constexpr int kTurnScans = 2;        // of which 512 threads have the registers that their products need
+constexpr int kRecordBytes = 1280;   // of shared memory, for each scan of such a block, besides the tiles
+constexpr int kScanRows = 8;         // rows on a multiprocessor that are enough for a block to scan each
 
 // Shared memory that a block may have, in bytes.
 int block_memory(int architecture) {
@@ -245,11 +246,16 @@ Schedule choose_row(const Kernel& kernel, const Plan& plan, const Stages& stages
 // A block has all of some neighbouring columns, as many as a cache line holds, in registers. On an H200, columns of 16,
 // 256 and 1000 get 0.99, 0.97 and 0.93 (fp32), 0.98, 0.95 and 0.87 (fp16) of a copy's speed; with a thread a column
 // that waits for each of its points 0.97, 0.90 and 0.84, 0.95, 0.77 and 0.65.
-std::optional<Schedule> scan_whole_columns(const Plan& plan, int lanes, int bytes, const Footprint& footprint,
-                                           const DeviceModel& device) {
+std::optional<Schedule> scan_whole_columns(const Kernel& kernel, const Plan& plan, int lanes, int bytes,
+                                           const Footprint& footprint, const DeviceModel& device) {
   Schedule schedule;
   schedule.kind = ScheduleKind::column;
   schedule.lanes = lanes;
+  int words = 0;
+  for (const Statement& s : kernel.statements) {
+    if (is_scan(s.op)) words += lanes * (type_size(scan_type(s)) > 4 ? 2 : 1);
+  }
+  if (words > kColumnScanWords) return std::nullopt;
   const int most = std::clamp(kColumnRegisters / footprint.least, 1, kColumnVectors);
   const int64_t n = plan.reduced_points, columns = ceil_div(plan.parallel_points, lanes);
   int across = kNarrowBytes / bytes;
@@ -268,8 +274,9 @@ std::optional<Schedule> scan_whole_columns(const Plan& plan, int lanes, int byte
 }
 
 // A thread a column, or a few that take turns where there are too few columns to fill the GPU.
-Schedule scan_columns(const Plan& plan, int lanes, int bytes, const Footprint& footprint, const DeviceModel& device) {
-  if (const auto whole = scan_whole_columns(plan, lanes, bytes, footprint, device)) return *whole;
+Schedule scan_columns(const Kernel& kernel, const Plan& plan, int lanes, int bytes, const Footprint& footprint,
+                      const DeviceModel& device) {
+  if (const auto whole = scan_whole_columns(kernel, plan, lanes, bytes, footprint, device)) return *whole;
   Schedule schedule;
   schedule.kind = ScheduleKind::column;
   schedule.lanes = lanes;
@@ -298,7 +305,7 @@ Schedule scan_columns(const Plan& plan, int lanes, int bytes, const Footprint& f
 Schedule choose_column(const Kernel& kernel, const Plan& plan, const Stages& stages, int lanes, int bytes,
                        const Footprint& footprint, const DeviceModel& device) {
   const bool scans = !stages.scans.empty();
-  if (scans && !footprint.reduces) return scan_columns(plan, lanes, bytes, footprint, device);
+  if (scans && !footprint.reduces) return scan_columns(kernel, plan, lanes, bytes, footprint, device);
   Schedule schedule;
   schedule.kind = ScheduleKind::column;
   schedule.lanes = lanes;
