@@ -10,6 +10,7 @@ BodyWriter::BodyWriter(const Kernel& kernel, const Plan& plan, const Stages& sta
                        const Accesses& accesses)
     : kernel_(kernel), plan_(plan), stages_(stages), schedule_(schedule), accesses_(accesses) {
   fast_ = approximable(kernel);
+  brought_ = brought_constants(kernel);
   if (stages.passes > 0 && !stages.reductions[0].empty()) first_reduction_ = stages.reductions[0][0];
   reverse_ = scans() &&
              std::all_of(stages.scans.begin(), stages.scans.end(), [&](int i) { return kernel.statements[i].reverse; });

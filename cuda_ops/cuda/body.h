@@ -167,6 +167,7 @@ class BodyWriter {
   const Accesses& accesses_;
   Writer out_;
   Approximable fast_;
+  std::vector<bool> brought_;                             // by statement: constants that are parameters
   std::vector<bool> denominators_, scaled_denominators_;  // by statement: something is divided by it for every point
   bool vectors_ = false;  // the values of a point are elements of arrays, one for each lane
   int first_reduction_ = 0;

@@ -66,7 +66,7 @@ std::string BodyWriter::expression(int i, Scope context) const {
   const Statement& s = statement(i);
   const auto of = [&](int k) { return operand(s.operands[k], context); };
   const std::string type = cuda_type(s.type);
-  if (s.op == Op::constant) return cuda_constant(s.type, s.literal);
+  if (s.op == Op::constant) return brought_[i] ? "p.n" + std::to_string(i) : cuda_constant(s.type, s.literal);
   if (s.op == Op::cast) return "static_cast<" + type + ">(" + of(0) + ")";
   if (const std::string sum = one_plus(i, context); !sum.empty()) return sum;
   const bool fast_division = fast_.division[i] && context == Scope::point;

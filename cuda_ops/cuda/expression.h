@@ -27,4 +27,9 @@ Approximable approximable(const Kernel& kernel);
 // Where dividing by the constant is multiplying by its reciprocal, exactly: powers of two.
 bool exact_reciprocal(const Literal& divisor, Literal* reciprocal);
 
+// Set of the constants that a launch brings along as parameters, so that kernels that differ in these alone are one:
+// f32 that are added, subtracted or multiplied in a kernel that does not reduce. An instruction takes a parameter as it
+// takes a number. Kernels that reduce have little but an epsilon to bring, and registers to spare for nothing.
+std::vector<bool> brought_constants(const Kernel& kernel);
+
 }  // namespace onnxfuse::cuda

@@ -1,6 +1,7 @@
 #include "generator.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 
 #include "body.h"
@@ -138,13 +139,21 @@ std::string source_head(const std::vector<const Kernel*>& kernels, const Schedul
   return templates(kernels, schedule) + primitive_functions(kernels);
 }
 
-void declare_parameters(const Plan& plan, Accesses& accesses, Parameters& parameters) {
+void declare_parameters(const Kernel& kernel, const Plan& plan, Accesses& accesses, Parameters& parameters) {
   accesses.declare_pointers();
   parameters.add({plan.wide_parallel ? ParameterKind::wide : ParameterKind::narrow, accesses.index_type(), "points",
                   plan.parallel_points, -1});
   if (plan.reduces) {
     parameters.add({plan.wide_reduced ? ParameterKind::wide : ParameterKind::narrow, accesses.reduced_type(), "length",
                     plan.reduced_points, -1});
+  }
+  const std::vector<bool> brought = brought_constants(kernel);
+  for (size_t i = 0; i < brought.size(); ++i) {
+    if (!brought[i]) continue;
+    const float number = static_cast<float>(kernel.statements[i].literal.f);
+    int32_t bits;
+    std::memcpy(&bits, &number, sizeof bits);
+    parameters.add({ParameterKind::number, "f32", "n" + std::to_string(i), bits, -1});
   }
 }
 
@@ -157,7 +166,7 @@ Generated generate(const Kernel& kernel, const Plan& plan, const Stages& stages,
   Generated result;
   Parameters parameters;
   Accesses accesses(plan, schedule, parameters);
-  declare_parameters(plan, accesses, parameters);
+  declare_parameters(kernel, plan, accesses, parameters);
   if (schedule.launches_apart()) add_partial_results(result, parameters, kernel, plan, stages, schedule);
   result.parameters = parameters.bytes();
   result.pointers = parameters.pointers();

@@ -32,7 +32,7 @@ Generated generate(const Kernel& kernel, const Plan& plan, const Stages& stages,
 // What the source of any kernel begins with: the templates, and the functions of the primitives that `kernels` use.
 std::string source_head(const std::vector<const Kernel*>& kernels, const Schedule& schedule);
 // The parameters of a kernel whose schedule is one launch, and its blocks.
-void declare_parameters(const Plan& plan, Accesses& accesses, Parameters& parameters);
+void declare_parameters(const Kernel& kernel, const Plan& plan, Accesses& accesses, Parameters& parameters);
 uint32_t blocks_of(const Plan& plan, const Schedule& schedule);
 
 constexpr size_t kMaxParameterBytes = 4096;  // that every driver accepts

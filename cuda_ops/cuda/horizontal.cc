@@ -41,7 +41,7 @@ size_t row_shared_bytes(const Part& part) {
 size_t parameter_bytes(const Part& part) {
   Parameters parameters;
   Accesses accesses(part.plan, part.schedule, parameters);
-  declare_parameters(part.plan, accesses, parameters);
+  declare_parameters(*part.kernel, part.plan, accesses, parameters);
   return parameters.bytes().size() + sizeof(uint32_t);
 }
 
@@ -73,7 +73,7 @@ std::vector<Body> bodies_of(const std::vector<const Part*>& parts, size_t* share
   for (const Part* part : parts) {
     Parameters parameters;
     Accesses accesses(part->plan, part->schedule, parameters);
-    declare_parameters(part->plan, accesses, parameters);
+    declare_parameters(*part->kernel, part->plan, accesses, parameters);
     BodyWriter writer(*part->kernel, part->plan, part->stages, part->schedule, accesses);
     *shared = std::max(*shared, writer.shared_bytes());
     const std::string text = parameters.struct_text() + writer.write_part("run");

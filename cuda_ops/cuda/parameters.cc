@@ -10,6 +10,7 @@ size_t size_of(ParameterKind kind) {
   switch (kind) {
     case ParameterKind::narrow:
     case ParameterKind::queue:
+    case ParameterKind::number:
       return 4;
     case ParameterKind::divisor:
       return sizeof(HostDivisor);

@@ -9,12 +9,12 @@
 
 namespace onnxfuse::cuda {
 
-enum class ParameterKind : uint8_t { input, output, scratch, queue, wide, narrow, divisor };
+enum class ParameterKind : uint8_t { input, output, scratch, queue, wide, narrow, divisor, number };
 
 struct Parameter {
   ParameterKind kind = ParameterKind::wide;
   std::string type, name;
-  int64_t value = 0;  // pointers: the offset in bytes
+  int64_t value = 0;  // pointers: the offset in bytes; numbers: the bits of an f32
   int tensor = -1;    // pointers
 };
 

@@ -11,7 +11,7 @@ namespace onnxfuse::cuda {
 
 struct PlanDim {
   int64_t extent = 1;
-  bool fixed = false;  // the program itself says the extent, so that generated code may hold it
+  bool fixed = false;  // the program itself says the extent, and generated code may hold it
 };
 
 // shift + sum of scales[k] * (index along the parallel dimension k) is less than twice the points, and taken modulo
