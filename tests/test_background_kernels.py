@@ -74,8 +74,12 @@ def machine(fake_cuda: FakeCuda, tmp_path: Path) -> Machine:
 
 def many(count: int) -> list[Case]:
     """That many nodes of equal shapes, each with a kernel of its own."""
-    text = corpus.chain("f32", 3)
-    return [Case(f"case{k}", text.replace("0.125", f"{k + 1}.0"), ((1 << 20,),)) for k in range(count)]
+
+    def text(k: int) -> str:
+        lines = ("%0 = input 0 f32 [d0]", f"%1 = const f32 {k}.0", "%2 = max f32 %0 %1", "output 0 f32 [d0] %2")
+        return corpus.program("d0", *lines)
+
+    return [Case(f"case{k}", text(k), ((1 << 20,),)) for k in range(count)]
 
 
 @pytest.mark.parametrize(
