@@ -148,10 +148,10 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
     for _ in range(_PASSES):
         editor = ModelEditor(proto)
         if target == "cuda":
-            more = take_out_biases(editor, opset)
+            more = take_out_biases(editor, opset, source_dir)
             additions |= more
             choice.biases.update(name for name, reshape in more.items() if reshape)
-            if hoist_transposes(editor) | expose_swaps(editor) or more:
+            if hoist_transposes(editor) | expose_swaps(editor, source_dir) or more:
                 editor = ModelEditor(editor.to_model())
         sorted_model = editor.to_model()
         if not same_order(proto.graph, sorted_model.graph):

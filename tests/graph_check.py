@@ -262,6 +262,8 @@ def _optimized(model: onnx.ModelProto, beside: bool, options: Mapping[str, Any])
         return result.model, result.report
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
+    for tensor in copy.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))  # as bytes, which can move
     with tempfile.TemporaryDirectory() as folder:
         file, saved = Path(folder, "model.onnx"), Path(folder, "elsewhere", "model.onnx")
         saved.parent.mkdir()

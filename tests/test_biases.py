@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from graph_check import check
 from graphs import optimized, parse
 from onnx import helper, numpy_helper
 
@@ -212,3 +213,13 @@ def test_a_bias_in_another_file(tmp_path: Path) -> None:
     x = {"x": rng.normal(size=(1, 256, 2, 2)).astype(np.float32)}
     found, expected = (onnxfuse.runtime.make_session(file).run(None, x)[0] for file in (fused, plain))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_axes_in_another_file() -> None:
+    """What is small there counts where the rank of a convolution is asked for."""
+    graph = (
+        "g (float[4] x) => (float[?, ?, ?] y) <int64[2] axes = {0, 1}, float[2, 1, 1] w = {0.5, 2.0}, "
+        "float[2] b = {1.0, -1.0}> { u = Unsqueeze (x, axes) c = Conv (u, w, b) y = Tanh (c) }"
+    )
+    model, _ = check(parse(graph), {"x": np.arange(4, dtype=np.float32)}, beside=True, target="cuda")
+    assert gemms(model, "Conv") == [2]

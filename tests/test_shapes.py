@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import onnx
 import pytest
+from graph_check import check
 from graphs import fused, optimized, parse
 from onnx import TensorProto, helper, numpy_helper
 
@@ -44,6 +45,17 @@ def test_a_convolution_whose_weight_has_a_symbolic_extent() -> None:
     )
     for k in (1, 3):
         assert fused(graph, sizes={"K": k}, target="cuda") == ["FusedElementwise"]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_dimension_that_goes_where_a_run_says(axis: int) -> None:
+    graph = (
+        "g (float[3] x, int64[1] axes, float[1, 3] z) => (float[?, ?] y) "
+        "{ a = Exp (x) u = Unsqueeze (a, axes) s = Add (u, z) y = Tanh (s) }"
+    )
+    model = parse(graph)
+    feeds = {"x": np.arange(3, dtype=np.float32), "axes": np.array([axis]), "z": np.ones((1, 3), np.float32)}
+    check(model, feeds, min_nodes=1, target="cuda")
 
 
 def test_reduction_over_a_symbol_that_may_be_one() -> None:

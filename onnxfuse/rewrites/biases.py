@@ -13,12 +13,14 @@ three kernels and 48 us as the model stands, two and 28 us with both in a fused 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from pathlib import Path
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxfuse.editing import ModelEditor
 from onnxfuse.errors import ModelError
+from onnxfuse.external_data import with_small_values
 from onnxfuse.rewrites.convolutions import CONVOLUTIONS
 from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.lowering import LOWERINGS
@@ -31,16 +33,17 @@ __all__ = ["settle_biases", "take_out_biases"]
 _SINCE = {"Gemm": 11, "Conv": 7, "ConvTranspose": 7}
 
 
-def take_out_biases(editor: ModelEditor, opset: int) -> dict[str, str]:
+def take_out_biases(editor: ModelEditor, opset: int, base_dir: Path | None = None) -> dict[str, str]:
     """Rewrites all graphs of a model; returns the names of the additions made.
 
-    With each, for a convolution, the name of the Reshape that lays the bias along its channels, "" for a Gemm.
+    With each, for a convolution, the name of the Reshape that lays the bias along its channels, "" for a Gemm. External
+    data is in `base_dir`.
     """
     nodes = [n for scope in editor.scopes for n in scope.nodes if _has_plain_bias(n, opset)]
     if not nodes:
         return {}
     kept = editor.required()
-    model = editor.to_model()
+    model = with_small_values(editor.to_model(), base_dir)
     shapes = symbolic_scope(infer(model).graph, {}, Symbols(), model.graph)
     behind: dict[int, list[gs.Node]] = {}  # by `id` of a node, those to stand right behind it
     for node in nodes:

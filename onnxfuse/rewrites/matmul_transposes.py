@@ -14,10 +14,12 @@ Both only where a region can take what comes before; values that something else 
 from __future__ import annotations
 
 from collections.abc import Container
+from pathlib import Path
 
 import onnx_graphsurgeon as gs
 
 from onnxfuse.editing import ModelEditor
+from onnxfuse.external_data import with_small_values
 from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.lowering import LOWERINGS
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
@@ -28,10 +30,10 @@ __all__ = ["expose_swaps"]
 _CUTS = frozenset(("Split", "Slice", "Gather"))
 
 
-def expose_swaps(editor: ModelEditor) -> bool:
-    """Rewrites all graphs of a model; says whether anything changed."""
+def expose_swaps(editor: ModelEditor, base_dir: Path | None = None) -> bool:
+    """Rewrites all graphs of a model, whose external data is in `base_dir`; says whether anything changed."""
     kept = editor.required()
-    changed = _separate(editor, kept)
+    changed = _separate(editor, kept, base_dir)
     for scope in editor.scopes:
         for node in list(scope.nodes):
             if node.op == "Transpose" and "perm" in node.attrs and not node.domain and len(node.inputs) == 1:
@@ -40,7 +42,7 @@ def expose_swaps(editor: ModelEditor) -> bool:
     return changed
 
 
-def _separate(editor: ModelEditor, kept: Container[int]) -> bool:
+def _separate(editor: ModelEditor, kept: Container[int], base_dir: Path | None) -> bool:
     """Takes the Reshapes around swaps away."""
     found = []
     for node in editor.graph.nodes:
@@ -53,7 +55,7 @@ def _separate(editor: ModelEditor, kept: Container[int]) -> bool:
             found.append((before, node, after))
     if not found:
         return False
-    model = editor.to_model()
+    model = with_small_values(editor.to_model(), base_dir)
     shapes = symbolic_scope(infer(model).graph, {}, Symbols(), model.graph)
     gone = []
     for before, node, after in found:

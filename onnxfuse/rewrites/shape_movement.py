@@ -40,7 +40,12 @@ def _concat(at: Site) -> Shapes:
 
 
 def _unsqueeze(at: Site) -> Shapes:
-    shape, axes = at.inputs[0].shape, at.axes()
+    shape, axes = at.inputs[0].shape, at.ints("axes", [])
+    if len(at.node.input) > 1:
+        value, known = at.constant(1), at.inputs[1].shape
+        if value is None and shape is not None and known is not None and len(known) == 1 and isinstance(known[0], int):
+            return [tuple(at.symbols.fresh() for _ in range(len(shape) + known[0]))]  # which are new is unknown
+        axes = [] if value is None else [int(a) for a in value.reshape(-1)]
     if shape is None or not axes:
         return None
     rank = len(shape) + len(axes)

@@ -72,7 +72,7 @@ class Site:
         return [d if isinstance(d, str) else int(d) for d in value.reshape(-1)]
 
     def axes(self) -> list[int] | None:
-        """The axes, from input 1 or the attribute; None where they are not known."""
+        """The axes of input 0, from input 1 or the attribute; None where they are not known."""
         if len(self.node.input) > 1 and self.node.input[1]:
             value = self.constant(1)
             return (
