@@ -96,8 +96,13 @@ class Values:
         return helper.make_tensor_value_info(value.name, value.type, dims)
 
     def constant(self, data: np.ndarray) -> str:
+        """The name of a constant; now and then of an input that has this value in the run."""
         name = self.name()
-        if self.rng.random() < 0.5:
+        if self.rng.random() < 0.03 and not self.depth:
+            kind = helper.np_dtype_to_tensor_dtype(data.dtype)
+            self.inputs.append(helper.make_tensor_value_info(name, kind, data.shape))
+            self.feeds[name] = data
+        elif self.rng.random() < 0.5:
             self.initializers.append(numpy_helper.from_array(data, name))
         else:
             self.nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(data, name)))
@@ -149,7 +154,7 @@ class Values:
     def broadcast_scalar(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape after an operation with the constant made last, which may have a rank above that of `shape`."""
         node = self.nodes[-1]
-        made = {t.name: tuple(t.dims) for t in self.initializers}
+        made = {t.name: tuple(t.dims) for t in self.initializers} | {n: v.shape for n, v in self.feeds.items()}
         made |= {n.output[0]: tuple(n.attribute[0].t.dims) for n in self.nodes if n.op_type == "Constant"}
         return tuple(np.broadcast_shapes(shape, *(made[n] for n in node.input if n in made)))
 
