@@ -58,6 +58,38 @@ def test_a_dimension_that_goes_where_a_run_says(axis: int) -> None:
     check(model, feeds, min_nodes=1, target="cuda")
 
 
+@pytest.mark.parametrize("sizes", [(3, 3), (2, 4)])
+def test_parts_of_extents_that_a_run_says(sizes: tuple[int, int]) -> None:
+    model = parse(
+        "g (float[6, 2] x, int64[2] sizes) => (float[?, 2] p, float[?, 2] q) "
+        "{ a = Exp (x) b, c = Split <axis = 0> (a, sizes) d = Neg (b) p = Tanh (d) e = Neg (c) q = Tanh (e) }"
+    )
+    feeds = {"x": np.arange(12, dtype=np.float32).reshape(6, 2), "sizes": np.array(sizes)}
+    check(model, feeds, min_nodes=1, target="cuda")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        'coordinate_transformation_mode = "tf_crop_and_resize"> (a, roi, scales)',
+        'keep_aspect_ratio_policy = "not_larger"> (a, , , sizes)',
+        "axes = [1, 0]> (a, , scales)",
+    ],
+)
+def test_images_resized_otherwise_than_by_their_scales(how: str) -> None:
+    """What another Resize doubles has another extent, although both are made from one symbol."""
+    graph = (
+        "g (float[N, M] x) => (float[?, ?] y, float[?, ?] z) <float[4] roi = {0, 0, 0.5, 0.5}, "
+        f"float[2] scales = {{2, 3}}, int64[2] sizes = {{7, 8}}> {{ a = Exp (x) r = Resize <{how} s = Neg (r) "
+        "y = Tanh (s) b = Neg (x) t = Resize (b, , scales) u = Neg (t) z = Tanh (u) }"
+    )
+    model = parse(graph, opset=18)
+    for n, m in ((4, 6), (5, 4)):
+        check(model, {"x": np.ones((n, m), np.float32)}, min_nodes=1, target="cuda")
+    inferred = symbolic_scope(infer(model).graph, {}, Symbols(), model.graph)
+    assert inferred["r"].shape is None or not set(inferred["r"].shape) & {"2*N", "3*M", 7, 8}
+
+
 def test_reduction_over_a_symbol_that_may_be_one() -> None:
     graph = (
         "g (float[N, M] a, float[N, K] b) => (float[N, 1] y) { s = Mul (a, b) m = ReduceMean <axes = [-1]> (s) "

@@ -145,6 +145,8 @@ def _slice(at: Site) -> Shapes:
     if starts is None or ends is None or (axes is None and len(at.node.input) > 3 and at.node.input[3]):
         return None
     chosen = axes if axes is not None else list(range(len(starts)))
+    if not all(isinstance(a, int) for a in chosen):
+        return None
     result = list(shape)
     for k, axis in enumerate(chosen):
         a, step = int(axis) % len(shape), steps[k] if steps is not None else 1
@@ -163,9 +165,11 @@ def _split(at: Site) -> Shapes:
     if shape is None:
         return None
     axis = int(str(at.attribute("axis", 0))) % len(shape)
-    sizes = at.dims(1) or at.ints("split", [])
+    sizes: list[Dim] = list(at.dims(1) or at.ints("split", []))
     count = len(at.node.output)
     extent = shape[axis]
+    if not sizes and len(at.node.input) > 1 and at.node.input[1]:
+        sizes = [at.symbols.fresh() for _ in range(count)]  # that a run brings
     if not sizes:
         if not isinstance(extent, int):
             return None

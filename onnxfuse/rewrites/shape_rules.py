@@ -109,8 +109,10 @@ def _pad(at: Site) -> Shapes:
     axes = at.dims(3) if len(at.node.input) > 3 and at.node.input[3] else None
     if shape is None or pads is None or (axes is None and len(at.node.input) > 3 and at.node.input[3]):
         return None
+    if not all(isinstance(n, int) for n in (*pads, *(axes or ()))):
+        return None
     chosen = [int(a) % len(shape) for a in axes] if axes is not None else list(range(len(shape)))
-    if len(pads) != 2 * len(chosen) or not all(isinstance(p, int) for p in pads):
+    if len(pads) != 2 * len(chosen):
         return None
     result = list(shape)
     for k, a in enumerate(chosen):
@@ -124,7 +126,10 @@ def _resize(at: Site) -> Shapes:
     """Resize and Upsample: dimensions with scale 1 stay, the others become expressions."""
     shape = at.inputs[0].shape
     scales = at.constant(1 if at.node.op_type == "Upsample" else 2)
-    if shape is None:
+    crops = at.attribute("coordinate_transformation_mode", b"") == b"tf_crop_and_resize"
+    some = at.attribute("axes") is not None
+    keeps_aspect = at.attribute("keep_aspect_ratio_policy", b"stretch") != b"stretch"
+    if shape is None or crops or some or keeps_aspect:
         return None
     if scales is not None and scales.size == len(shape):
         factors = [float(f) for f in scales.reshape(-1)]
