@@ -167,7 +167,7 @@ int Analysis::borrowed_store(int v) const {
   }
   for (const Store& s : stores_)
     if (s.v == v) return -1;
-  if (!reduced) return -1;
+  if (!reduced || value(last).softmax_of == v) return -1;  // its loop may read a row again after writing
   const Statement& s = statement(last);
   const bool simple = s.op == Op::op_add || s.op == Op::op_sub || s.op == Op::op_mul || s.op == Op::op_div;
   return simple && s.type == Type::f32 ? direct_store(last) : -1;
@@ -178,13 +178,13 @@ void Analysis::find_softmax(int v) {
   const auto is = [&](int u, Op op, int readers) {
     return statement(u).op == op && value(u).readers == readers && statement(u).type == Type::f32;
   };
-  if (statement(v).op != Op::op_div || statement(v).type != Type::f32 || value(v).form != kFull) return;
+  if (statement(v).op != Op::op_div || statement(v).type != Type::f32 || (value(v).form & kInner) == 0) return;
   const int e = statement(v).operands[0], sum = statement(v).operands[1];
   if (!is(e, Op::op_exp, 2) || !is(sum, Op::op_reduce_sum, 1) || statement(sum).operands[0] != e) return;
   const int difference = statement(e).operands[0];
   if (!is(difference, Op::op_sub, 1)) return;
   const int a = statement(difference).operands[0], most = statement(difference).operands[1];
-  if (!is(most, Op::op_reduce_max, 1) || statement(most).operands[0] != a || value(a).form != kFull) return;
+  if (!is(most, Op::op_reduce_max, 1) || statement(most).operands[0] != a || value(a).form != value(v).form) return;
   at(v).softmax_of = a;
   for (int u : {e, sum, difference, most}) at(u).absorbed = true;
 }

@@ -1,4 +1,6 @@
 // Writes the code of a kernel: which values, in which order, where.
+#include <memory>
+
 #include "caches.h"
 #include "compiler.h"
 
@@ -152,13 +154,14 @@ int64_t Compiler::stored_bytes() const {
 }
 
 void Compiler::estimate() {
-  constexpr double per_call = 4, per_point = 0.06;
+  constexpr double per_call = 4, per_point = 0.06, per_point_of_softmax = 0.2;
   const double points = static_cast<double>(layout_.capacity());
   const auto cost = [&](const Code& code) {
     double sum = per_call * static_cast<double>(code.size());
     for (const Instruction& i : code) {
       if (i.count == Instruction::Count::steps) sum += per_call * static_cast<double>(layout_.block);
-      if (i.count != Instruction::Count::one) sum += per_point * points;
+      if (i.count != Instruction::Count::one)
+        sum += points * (i.fn == tile_.softmax ? per_point_of_softmax : per_point);
     }
     return sum;
   };
@@ -170,12 +173,20 @@ void Compiler::estimate() {
 
 KernelPlan compile_kernel(const Kernel& kernel, const BoundKernel& bound, const std::vector<Type>& input_types,
                           const std::vector<Type>& output_types) {
-  Compiler compiler(kernel, bound, input_types, output_types, Handing::keep);
-  KernelPlan plan = compiler.compile();
+  const auto make = [&](Handing handing, int64_t whole_row) {
+    return std::make_unique<Compiler>(kernel, bound, input_types, output_types, handing, whole_row);
+  };
+  auto compiler = make(Handing::keep, kWholeSoftmax);
+  KernelPlan plan = compiler->compile();
+  if (plan.layout.schedule == Schedule::whole && plan.layout.reduced_points > kWholeRow &&
+      !(plan.rows_alone && plan.items >= kFewItems)) {
+    compiler = make(Handing::keep, kWholeRow);
+    plan = compiler->compile();
+  }
   const bool shares = plan.layout.item_is_point() && plan.items < kFewItems && plan.item_cost >= kLongItem &&
-                      plan.tiles() > 1 && compiler.shareable();
-  if (!shares && compiler.kept_bytes() <= kMostKept) return plan;
-  plan = Compiler(kernel, bound, input_types, output_types, shares ? Handing::shared : Handing::again).compile();
+                      plan.tiles() > 1 && compiler->shareable();
+  if (!shares && compiler->kept_bytes() <= kMostKept) return plan;
+  plan = make(shares ? Handing::shared : Handing::again, kWholeRow)->compile();
   plan.shares_rows = shares;
   return plan;
 }

@@ -29,12 +29,12 @@ struct Operand {
 class Compiler {
  public:
   Compiler(const Kernel& kernel, const BoundKernel& bound, const std::vector<Type>& input_types,
-           const std::vector<Type>& output_types, Handing handing)
+           const std::vector<Type>& output_types, Handing handing, int64_t whole_row)
       : kernel_(kernel),
         bound_(bound),
         input_types_(input_types),
         layout_(plan_.layout),
-        analysis_(kernel, bound, plan_.layout = make_layout(kernel, bound), output_types, handing),
+        analysis_(kernel, bound, plan_.layout = make_layout(kernel, bound, whole_row), output_types, handing),
         memory_(plan_),
         places_(kernel.statements.size()),
         stored_(kernel.outputs.size(), false),
@@ -85,7 +85,7 @@ class Compiler {
   void write_constant(int v);
   bool is_constant(int v, int number) const;
   void write_primitive(int v);
-  int tile_input(int otherwise) const;
+  int tile_input() const;
   void write_softmax(int v);
   void write_multiply_add(int v);
   // The square or the cube.

@@ -10,7 +10,6 @@ namespace {
 constexpr int64_t kTile = 1024;            // points: a few tiles of 4-byte elements lie in the first-level cache
 constexpr int64_t kRows = 2048;            // points of whole rows that are computed together
 constexpr int64_t kRowsOfMemory = 512;     // the same of large tensors, see points_of_rows
-constexpr int64_t kWholeRow = 16384;       // points: a few of its 4-byte elements lie in the second-level cache
 constexpr int64_t kShortTile = 256;        // a tile shorter than this takes in another dimension
 constexpr int64_t kColumnBytes = 1 << 20;  // of a column schedule's points, if each has 4 bytes
 
@@ -67,20 +66,6 @@ void choose_tile(Layout& layout, std::vector<Dim>& dims, int64_t limit) {
   }
 }
 
-// Whether the tensors are too large for the last cache to hold them between one operator and the next.
-bool comes_from_memory(const BoundKernel& bound) {
-  int64_t points = 0;
-  const auto count = [&](const Access& access) {
-    int64_t own = 1;
-    for (size_t d = 0; d < access.strides.size(); ++d)
-      if (access.strides[d] != 0) own *= bound.extents[d];
-    points += own;
-  };
-  std::for_each(bound.inputs.begin(), bound.inputs.end(), count);
-  std::for_each(bound.outputs.begin(), bound.outputs.end(), count);
-  return points >= last_level_cache() / 2 / 4;  // if each has 4 bytes
-}
-
 // Where rows come from memory, their loads and stores should go on beside arithmetic, of which exponentials are enough:
 // on an EPYC with 32 MB of cache, scale + mask + softmax of 16 MB took 0.47 ns an element with 512 points at a time,
 // 0.63 with 2048. Otherwise many rows at a time make less work: LayerNorm of 2 MB took 0.44 and 0.36, of 16 MB 0.5 and
@@ -110,7 +95,20 @@ int64_t product(const std::vector<Dim>& dims) {
 
 }  // namespace
 
-Layout make_layout(const Kernel& kernel, const BoundKernel& bound) {
+bool comes_from_memory(const BoundKernel& bound) {
+  int64_t points = 0;
+  const auto count = [&](const Access& access) {
+    int64_t own = 1;
+    for (size_t d = 0; d < access.strides.size(); ++d)
+      if (access.strides[d] != 0) own *= bound.extents[d];
+    points += own;
+  };
+  std::for_each(bound.inputs.begin(), bound.inputs.end(), count);
+  std::for_each(bound.outputs.begin(), bound.outputs.end(), count);
+  return points >= last_level_cache() / 2 / 4;  // if each has 4 bytes
+}
+
+Layout make_layout(const Kernel& kernel, const BoundKernel& bound, int64_t whole_row) {
   Layout layout;
   std::vector<Dim> kept, reduced;
   int64_t inner = 1;  // points of the dimensions inside of the reduced ones
@@ -127,7 +125,7 @@ Layout make_layout(const Kernel& kernel, const BoundKernel& bound) {
       limit = std::clamp<int64_t>(kColumnBytes / 4 / layout.reduced_points / 64 * 64, 64, kTile);
     choose_tile(layout, kept, limit);
     layout.loop = reduced;
-  } else if (layout.reduced_points <= kWholeRow) {
+  } else if (layout.reduced_points <= whole_row) {
     layout.schedule = Schedule::whole;
     take_rows(layout, kept, reduced, points_of_rows(kernel, bound));
   } else {

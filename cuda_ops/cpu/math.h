@@ -28,11 +28,12 @@ struct ExpParts {
   float p;
 };
 
-// expm1(x - k * ln 2)
-static inline float exp_remainder(float x, float k) {
-  const float r = (x - k * kLn2Hi) - k * kLn2Lo;
-  float q = 0.000199434522f;
-  q = q * r + 0.00139344553f;
+// expm1(x - k * ln 2), of a float or of a vector of them
+template <class T>
+static inline T exp_remainder(T x, T k) {
+  const T r = (x - k * kLn2Hi) - k * kLn2Lo;
+  T q = 0.000199434522f * r;
+  q = q + 0.00139344553f;
   q = q * r + 0.00833320897f;
   q = q * r + 0.0416664742f;
   q = q * r + 0.166666672f;

@@ -43,8 +43,15 @@ struct Layout {
   size_t capacity() const { return static_cast<size_t>(block * inner); }
 };
 
+// Points of the longest rows that the whole schedule takes: a few of their 4-byte elements lie in the second-level
+// cache; of a softmax, which goes over a row twice, one.
+constexpr int64_t kWholeRow = 16384, kWholeSoftmax = 131072;
+
 // Chooses the schedule. No extent but those of reduced dimensions may be 0.
-Layout make_layout(const Kernel& kernel, const BoundKernel& bound);
+Layout make_layout(const Kernel& kernel, const BoundKernel& bound, int64_t whole_row);
+
+// Whether the tensors are too large for the last cache to hold them between one operator and the next.
+bool comes_from_memory(const BoundKernel& bound);
 
 // A register whose address moves with the loops. Strides are in bytes.
 struct Address {
@@ -165,7 +172,10 @@ struct KernelPlan {
   bool shares_rows = false;
   bool streams = false;     // outputs are so large that they go past the caches where nothing reads them again
   bool rows_alone = false;  // an instruction finishes row after row, and so stores all the time
-  int totals_pass = -1;     // of shared rows: before the pass that scans; has no effect but on the states
+  // Where it is, a register that has the place of the next item's part of an input, or null.
+  uint16_t ahead = 0;
+  int ahead_of = -1;     // an address
+  int totals_pass = -1;  // of shared rows: before the pass that scans; has no effect but on the states
   std::vector<SharedScan> scans;
   size_t arena_bytes = 0;
   int64_t items = 0;

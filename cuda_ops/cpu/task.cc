@@ -148,6 +148,11 @@ void Task::run_item_code(size_t pass, bool lead) {
 void Task::run_item(int64_t block) {
   place(block);
   if (!layout_.item_is_point()) set_block(block);
+  if (plan_.ahead_of >= 0) {
+    const auto i = static_cast<size_t>(plan_.ahead_of);
+    const bool whole = layout_.tile_extent - block * layout_.block >= 2 * layout_.block;  // the next block
+    reg_[plan_.ahead] = whole ? item_address_[i] + plan_.addresses[i].block : nullptr;
+  }
   if (!begun_) execute(plan_.once_code);
   begun_ = true;
   const int64_t tiles = plan_.tiles();

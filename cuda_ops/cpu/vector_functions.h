@@ -1,8 +1,22 @@
-// Functions of vectors of floats, for AVX-512: its permutations look coefficients up in tables that lie in two
+// Functions of vectors of floats. Those for AVX-512 look coefficients up by its permutations, in tables that lie in two
 // registers each, on ports of their own, so that short polynomials do. At most 4 ulp from the exact value, like math.h.
 // The coefficients are minimax fits of ours. Included once for each instruction set, inside its namespace, after
 // vectors.h.
 #pragma once
+
+typedef uint32_t Bits __attribute__((vector_size(sizeof(Vector))));
+
+// exp(a) * unit for a power of two as unit, where the result and all that lies between is of ordinary size.
+[[maybe_unused]] static inline Vector exp_times_unit(Vector a, float unit) {
+  const Vector t = a * splat(kLog2E) + splat(kRounder);
+  const Vector p = exp_remainder(a, t - splat(kRounder));
+  Bits bits;
+  __builtin_memcpy(&bits, &t, sizeof t);
+  bits = (bits << 23) + float_to_bits(unit);  // nothing is left of the rounder's own bits
+  Vector s;
+  __builtin_memcpy(&s, &bits, sizeof s);
+  return p * s + s;
+}
 
 #if defined(__AVX512F__)
 #define ONNXFUSE_VECTOR_FUNCTIONS
@@ -13,6 +27,9 @@ alignas(64) static constexpr float kRoots[] = {
     1.18920708f, 1.21524739f, 1.24185777f, 1.26905096f, 1.29683959f, 1.32523668f, 1.35425556f, 1.38390994f,
     1.41421354f, 1.44518077f, 1.47682619f, 1.50916445f, 1.54221082f, 1.5759809f,  1.61049032f, 1.64575553f,
     1.68179286f, 1.71861935f, 1.75625217f, 1.79470909f, 1.8340081f,  1.87416768f, 1.91520655f, 1.95714414f};
+
+// e^r = 1 + kExpLinear * r + kExpQuadratic * r^2, for |r| <= ln(2) / 64
+static constexpr float kExpLinear = 1.00001466f, kExpQuadratic = 0.500004530f;
 
 // The entries of a table of 32 that the low bits of t tell.
 static inline Vector entries(const float* table, Vector t) {
@@ -27,7 +44,7 @@ static inline Vector exp_bounded(Vector a) {
   // Fused, whatever the compiler makes of products and sums: the product has more bits than a float.
   const Vector r = _mm512_fnmadd_ps(k, splat(-1.90465421e-09f), _mm512_fnmadd_ps(k, splat(0.693147182f), a));
   const Vector root = entries(kRoots, t);
-  const Vector p = (splat(0.500004530f) * r + splat(1.00001466f)) * r;
+  const Vector p = (splat(kExpQuadratic) * r + splat(kExpLinear)) * r;
   return _mm512_maskz_scalef_ps(0xffff, root * p + root, k);
 }
 

@@ -25,6 +25,24 @@ static inline Vector load_vector(const float* p) {
 }
 static inline void store_vector(float* p, Vector v) { __builtin_memcpy(p, &v, sizeof v); }
 
+// The first n elements, at most kVector; the others are the filling, and are not stored.
+static inline Vector load_part(const float* p, size_t n, float filling) {
+#if defined(__AVX512F__)
+  return _mm512_mask_loadu_ps(splat(filling), static_cast<__mmask16>((1u << n) - 1), p);
+#else
+  Vector v = splat(filling);
+  __builtin_memcpy(&v, p, n * sizeof(float));
+  return v;
+#endif
+}
+static inline void store_part(float* p, size_t n, Vector v) {
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), v);
+#else
+  __builtin_memcpy(p, &v, n * sizeof(float));
+#endif
+}
+
 // The greater of a and b, or the less; b where they are equal or one is NaN.
 static inline Vector greater(Vector a, Vector b) {
 #if defined(__AVX512F__)
@@ -45,6 +63,20 @@ static inline Vector less(Vector a, Vector b) {
 #endif
 }
 
+// The largest element, where none is NaN.
+static inline float largest(Vector v) {
+#if defined(__AVX512F__)
+  v = greater(v, _mm512_maskz_shuffle_f32x4(0xffff, v, v, 0x4e));
+  v = greater(v, _mm512_maskz_shuffle_f32x4(0xffff, v, v, 0xb1));
+  v = greater(v, _mm512_maskz_permute_ps(0xffff, v, 0x4e));
+  return greater(v, _mm512_maskz_permute_ps(0xffff, v, 0xb1))[0];
+#else
+  float most = v[0];
+  for (size_t j = 1; j < kVector; ++j) most = v[j] > most ? v[j] : most;
+  return most;
+#endif
+}
+
 // Half a vector of floats, as doubles and back; compilers convert these in pieces where they are not told how.
 typedef float HalfVector __attribute__((vector_size(sizeof(Vector) / 2)));
 typedef double Doubles __attribute__((vector_size(sizeof(Vector))));
@@ -56,6 +88,18 @@ static inline Doubles widen(HalfVector v) {
   return _mm256_cvtps_pd(v);
 #else
   return __builtin_convertvector(v, Doubles);
+#endif
+}
+
+static inline double sum_of(Doubles v) {
+#if defined(__AVX512F__)
+  v += _mm512_maskz_shuffle_f64x2(0xff, v, v, 0x4e);
+  v += _mm512_maskz_shuffle_f64x2(0xff, v, v, 0xb1);
+  return v[0] + v[1];
+#else
+  double sum = v[0];
+  for (size_t j = 1; j < kVector / 2; ++j) sum += v[j];
+  return sum;
 #endif
 }
 

@@ -137,25 +137,30 @@ void Compiler::write_primitive(int v) {
              [&](unsigned scalars) { return tile_.primitive(s.op, type, scalars); });
 }
 
-// The address of an input of floats whose next tile comes after this one in memory; else.
-int Compiler::tile_input(int otherwise) const {
+// The address of an input of floats whose tiles come one after the other in memory; -1: there is none.
+int Compiler::tile_input() const {
   for (int v = 0; v < analysis_.count(); ++v) {
     const Statement& s = statement(v);
-    if (s.op == Op::input && value(v).needed && value(v).form == kFull && s.type == Type::f32 &&
-        input_types_[static_cast<size_t>(s.tensor)] == Type::f32 &&
-        analysis_.natural(bound_.inputs[static_cast<size_t>(v)], kFull))
-      return places_[static_cast<size_t>(v)].reg;
+    if (s.op != Op::input || !value(v).needed || input_types_[static_cast<size_t>(s.tensor)] != Type::f32) continue;
+    for (size_t i = 0; i < plan_.addresses.size(); ++i)
+      if (plan_.addresses[i].dense && plan_.addresses[i].reg == places_[static_cast<size_t>(v)].reg)
+        return static_cast<int>(i);
   }
-  return otherwise;
+  return -1;
 }
 
 void Compiler::write_softmax(int v) {
   const int a = analysis_.softmax_operand(v);
-  const int in = expanded(a, kFull);
+  const Form form = value(v).form;  // of a, too
+  const int in = expanded(a, form);
   plan_.rows_alone = true;
+  place(v).reg = destination(v);  // another than in, which it reads again where a row is special
   for (int reader = 0; reader < 2; ++reader) release(a);  // the maximum and the difference
-  place(v).reg = destination(v);
-  code(v).push_back(call(tile_.softmax, kFull, place(v).reg, in, count_register(), tile_input(in)));
+  plan_.ahead = memory_.pointer();
+  plan_.ahead_of = tile_input();
+  const uint16_t rows = memory_.constant(static_cast<uint64_t>(layout_.reduced_points));  // as in SoftmaxRows
+  memory_.constant(comes_from_memory(bound_));
+  code(v).push_back(call(tile_.softmax, form, place(v).reg, in, rows, plan_.ahead));
 }
 
 void Compiler::write_multiply_add(int v) {
