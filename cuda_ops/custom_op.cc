@@ -15,6 +15,8 @@ namespace {
 
 const FusedOp& fused(const OrtCustomOp* op) { return *static_cast<const FusedOp*>(op); }
 
+bool is_axes(const OrtCustomOp* op, size_t input) { return fused(op).first == First::axes && input == 0; }
+
 std::string program_attribute(const Api& api, const OrtShapeInferContext* context) {
   const OrtOpAttr* attribute = nullptr;
   api.check(api.ShapeInferContext_GetAttribute(context, "program", &attribute));
@@ -92,7 +94,9 @@ OrtStatus* infer(const OrtCustomOp* op, OrtShapeInferContext* context) noexcept 
 
 OrtStatus* create(const OrtCustomOp* op, const OrtApi*, const OrtKernelInfo* info, void** kernel) noexcept {
   const FusedOp& self = fused(op);
-  return guarded(self.api, [&] { *kernel = new NodeKernel(self.api, info, self.provider, self.options); });
+  return guarded(self.api, [&] {
+    *kernel = new NodeKernel(self.api, info, self.first == First::axes, self.provider, self.options);
+  });
 }
 
 OrtStatus* compute(void* kernel, OrtKernelContext* context) noexcept {
@@ -102,8 +106,8 @@ OrtStatus* compute(void* kernel, OrtKernelContext* context) noexcept {
 
 }  // namespace
 
-FusedOp::FusedOp(const Api& a, const char* op_name, Provider p, CudaOptions o)
-    : OrtCustomOp{}, api(a), name(op_name), provider(p), options(std::move(o)) {
+FusedOp::FusedOp(const Api& a, const char* op_name, First f, Provider p, CudaOptions o)
+    : OrtCustomOp{}, api(a), name(op_name), first(f), provider(p), options(std::move(o)) {
   // The callbacks left null are those that have a successor here (CreateKernel), or that only some op types may have
   // (GetMayInplace: a program may read its inputs through any index map after it has begun to store).
   version = kOrtApiVersion;
@@ -112,13 +116,17 @@ FusedOp::FusedOp(const Api& a, const char* op_name, Provider p, CudaOptions o)
     return fused(op).provider == Provider::cuda ? kCudaProvider : nullptr;
   };
   GetInputType = [](const OrtCustomOp*, size_t) { return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED; };
-  GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
+  GetInputTypeCount = [](const OrtCustomOp* op) -> size_t { return is_axes(op, 0) ? 2 : 1; };
   GetOutputType = [](const OrtCustomOp*, size_t) { return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED; };
   GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
   KernelDestroy = [](void* kernel) { delete static_cast<NodeKernel*>(kernel); };
-  GetInputCharacteristic = [](const OrtCustomOp*, size_t) { return INPUT_OUTPUT_VARIADIC; };
+  GetInputCharacteristic = [](const OrtCustomOp* op, size_t i) {
+    return is_axes(op, i) ? INPUT_OUTPUT_REQUIRED : INPUT_OUTPUT_VARIADIC;
+  };
   GetOutputCharacteristic = [](const OrtCustomOp*, size_t) { return INPUT_OUTPUT_VARIADIC; };
-  GetInputMemoryType = [](const OrtCustomOp*, size_t) { return OrtMemTypeDefault; };
+  GetInputMemoryType = [](const OrtCustomOp* op, size_t i) {
+    return is_axes(op, i) ? OrtMemTypeCPUInput : OrtMemTypeDefault;
+  };
   GetVariadicInputMinArity = [](const OrtCustomOp*) { return 1; };
   GetVariadicInputHomogeneity = [](const OrtCustomOp*) { return 0; };
   GetVariadicOutputMinArity = [](const OrtCustomOp*) { return 1; };

@@ -83,6 +83,22 @@ void check_ranks(const Program& program, const std::vector<SymbolicShape>& input
                          "; the program reads it with rank " + std::to_string(program.inputs[i].rank));
 }
 
+// Any dimension along which the value does not vary may be 1, or left out.
+SymbolicShape shape_over_axes(const Kernel& kernel, const Output& o, const std::vector<Dim>& extents) {
+  SymbolicShape shape;
+  if (o.squeezed) {
+    shape.resize(o.map.size() - static_cast<size_t>(kernel.axes->count.value_or(0)));
+    for (Dim& dim : shape) dim.name = fresh_name();
+    return shape;
+  }
+  const uint32_t varying = kernel.statements[static_cast<size_t>(o.value)].varying;
+  for (const MapEntry& entry : o.map) {
+    const size_t d = static_cast<size_t>(entry.plain_dim());
+    shape.push_back((varying >> d & 1) != 0 || extents[d].extent == 1 ? extents[d] : Dim{-1, fresh_name()});
+  }
+  return shape;
+}
+
 }  // namespace
 
 std::vector<SymbolicShape> infer_shapes(const Program& program, const std::vector<SymbolicShape>& inputs) {
@@ -92,6 +108,10 @@ std::vector<SymbolicShape> infer_shapes(const Program& program, const std::vecto
     const std::vector<Dim> extents = infer_extents(program, kernel, inputs);
     for (const Output& o : kernel.outputs) {
       SymbolicShape& shape = outputs[static_cast<size_t>(o.tensor)];
+      if (kernel.axes) {
+        shape = shape_over_axes(kernel, o, extents);
+        continue;
+      }
       shape.resize(o.map.size());
       for (size_t i = 0; i < o.map.size(); ++i) {
         const int d = o.map[i].plain_dim();

@@ -50,8 +50,8 @@ enum ONNXTensorElementDataType {
   ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16 = 16,
 };
 
-enum OrtCustomOpInputOutputCharacteristic { INPUT_OUTPUT_VARIADIC = 2 };
-enum OrtMemType { OrtMemTypeDefault = 0 };
+enum OrtCustomOpInputOutputCharacteristic { INPUT_OUTPUT_REQUIRED = 0, INPUT_OUTPUT_VARIADIC = 2 };
+enum OrtMemType { OrtMemTypeCPUInput = -2, OrtMemTypeDefault = 0 };
 enum OrtOpAttrType { ORT_OP_ATTR_STRING = 5 };
 
 struct OrtCustomOp {

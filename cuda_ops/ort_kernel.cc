@@ -1,12 +1,14 @@
 #include "ort_kernel.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "program_cache.h"
 #include "run_context.h"
+#include "runtime_axes.h"
 #include "tensor_info.h"
 
 namespace onnxfuse {
@@ -84,42 +86,69 @@ class BindingCache {
   size_t next_ = 0;
 };
 
+// A program that an engine runs: the node's, or what the axes of a run make of it.
+struct Runnable {
+  std::shared_ptr<const Program> program;
+  std::unique_ptr<Engine> engine;
+  BindingCache bindings;
+};
+
+// One for each set of dimensions that runs reduced so far (0: the node's program takes no axes).
+class Runnables {
+ public:
+  template <class Make>
+  Runnable& get(uint32_t dims, const Make& make) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_ptr<Runnable>& found = made_[dims];
+    if (!found) found = make();
+    return *found;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<uint32_t, std::unique_ptr<Runnable>> made_;
+};
+
 }  // namespace
 
 struct NodeKernel::State {
   const Api& api;
   std::string node;  // for messages
   std::shared_ptr<const Program> program;
+  Provider provider = Provider::cpu;
+  CudaOptions options;
   std::vector<Type> input_types;
   std::vector<Type> output_types;
-  size_t dimensions = 0;  // of all inputs
+  size_t dimensions = 0;                // of all inputs
+  std::vector<SymbolicShape> declared;  // of the inputs
   DeviceMemory memory;
-  std::unique_ptr<Engine> engine;
-  BindingCache bindings;
+  Runnables runnables;
 
   State(const Api& a, const OrtKernelInfo* info) : api(a), memory(a, info) {}
 
-  void create(const OrtKernelInfo* info, Provider provider, const CudaOptions& options) {
+  void create(const OrtKernelInfo* info, bool takes_axes) {
     program = cached_program(read_string(
         api, [&](char* out, size_t* size) { return api.KernelInfoGetAttribute_string(info, "program", out, size); }));
+    if (takes_axes != (runtime_axes(*program) != nullptr))
+      throw ProgramError(takes_axes ? "FusedRuntimeAxes needs a program with axes"
+                                    : "only FusedRuntimeAxes runs a program with axes");
     size_t inputs = 0;
     size_t outputs = 0;
     api.check(api.KernelInfo_GetInputCount(info, &inputs));
     api.check(api.KernelInfo_GetOutputCount(info, &outputs));
     for (const TensorInfo& input : program->inputs) dimensions += static_cast<size_t>(input.rank);
-    std::vector<SymbolicShape> shapes;
     for (size_t i = 0; i < inputs; ++i) {
       OrtTypeInfo* type = nullptr;
       api.check(api.KernelInfo_GetInputTypeInfo(info, i, &type));
-      Declared declared = read_type_info(api, type, tensor_name("input", i));
-      input_types.push_back(declared.type);
-      shapes.push_back(std::move(declared.shape));
+      Declared input = read_type_info(api, type, tensor_name("input", i));
+      input_types.push_back(input.type);
+      declared.push_back(std::move(input.shape));
     }
     output_types = actual_output_types(*program, input_types);
     if (outputs != output_types.size())
       throw ProgramError("the program has " + std::to_string(output_types.size()) + " outputs, the node " +
                          std::to_string(outputs));
-    infer_shapes(*program, shapes);  // throws where they contradict the program, before any run
+    infer_shapes(*program, declared);  // throws where they contradict the program, before any run
     for (size_t i = 0; i < outputs; ++i) {
       OrtTypeInfo* type = nullptr;
       api.check(api.KernelInfo_GetOutputTypeInfo(info, i, &type));
@@ -129,15 +158,25 @@ struct NodeKernel::State {
                            type_name(program->outputs[i].type));
       output_types[i] = actual;
     }
+    if (!takes_axes) runnable(0);  // which axes runs will bring is not known yet
+  }
+
+  // Made at the first run with axes, so that a node has no more engines than it needs.
+  Runnable& runnable(uint32_t dims) {
+    return runnables.get(dims, [&] {
+      auto made = std::make_unique<Runnable>();
+      made->program = runtime_axes(*program) != nullptr ? over_dims(*program, dims) : program;
+      made->engine = engine_for(made->program);
+      return made;
+    });
+  }
+
+  std::unique_ptr<Engine> engine_for(const std::shared_ptr<const Program>& runnable_program) const {
 #ifdef ONNXFUSE_CUDA
-    if (provider == Provider::cuda) {
-      engine = make_cuda_engine(program, input_types, output_types, shapes, memory.device_id(), options);
-      return;
-    }
+    if (provider == Provider::cuda)
+      return make_cuda_engine(runnable_program, input_types, output_types, declared, memory.device_id(), options);
 #endif
-    static_cast<void>(provider);
-    static_cast<void>(options);
-    engine = make_cpu_engine(program);
+    return make_cpu_engine(runnable_program);
   }
 
   void compute(OrtKernelContext* context) {
@@ -145,12 +184,19 @@ struct NodeKernel::State {
     std::vector<int64_t> extents;
     extents.reserve(dimensions);
     for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = read_input(context, i, &extents);
-    const std::shared_ptr<const BoundProgram> bound = bindings.get(*program, extents);
+    uint32_t dims = 0;
+    if (runtime_axes(*program) != nullptr) {
+      const Shape shape(extents.begin(), extents.begin() + program->inputs[0].rank);
+      dims = named_dims(*program, shape, inputs[0].data);
+      inputs[0].data = nullptr;  // in host memory: no engine reads it
+    }
+    Runnable& chosen = runnable(dims);
+    const std::shared_ptr<const BoundProgram> bound = chosen.bindings.get(*chosen.program, extents);
     std::vector<TensorRef> outputs(output_types.size());
     for (size_t i = 0; i < outputs.size(); ++i) outputs[i] = allocate(context, i, bound->output_shapes[i]);
     if (std::all_of(bound->output_shapes.begin(), bound->output_shapes.end(), is_empty)) return;
     OrtRunContext run(api, context, memory);
-    engine->run(*bound, inputs, outputs, run);
+    chosen.engine->run(*bound, inputs, outputs, run);
   }
 
  private:
@@ -192,13 +238,16 @@ struct NodeKernel::State {
   }
 };
 
-NodeKernel::NodeKernel(const Api& api, const OrtKernelInfo* info, Provider provider, const CudaOptions& options)
+NodeKernel::NodeKernel(const Api& api, const OrtKernelInfo* info, bool takes_axes, Provider provider,
+                       const CudaOptions& options)
     : state_(std::make_unique<State>(api, info)) {
+  state_->provider = provider;
+  state_->options = options;
   state_->node =
       "onnxfuse: node '" +
       read_string(api, [&](char* out, size_t* size) { return api.KernelInfo_GetNodeName(info, out, size); }) + "': ";
   try {
-    state_->create(info, provider, options);
+    state_->create(info, takes_axes);
   } catch (const ProgramError& e) {
     throw ProgramError(state_->node + e.what());
   } catch (const std::exception& e) {

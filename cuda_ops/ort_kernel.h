@@ -14,7 +14,8 @@ enum class Provider { cpu, cuda };
 class NodeKernel {
  public:
   // Parses and verifies the node's program and makes its engine. Throws std::exception, the node named in the message.
-  NodeKernel(const Api& api, const OrtKernelInfo* info, Provider provider, const CudaOptions& options);
+  // takes_axes: whether input 0 lies in host memory, which only a program with run-time axes wants.
+  NodeKernel(const Api& api, const OrtKernelInfo* info, bool takes_axes, Provider provider, const CudaOptions& options);
   ~NodeKernel();
 
   const Api& api() const;

@@ -96,6 +96,26 @@ Space parse_space(Scanner& line) {
   return space;
 }
 
+RuntimeAxes parse_axes(Scanner& line) {
+  RuntimeAxes axes;
+  line.expect("axes 0 ", "the axes, which are the node's input 0");
+  axes.type = line.type("the type of the axes");
+  line.expect(" [", "before the number of axes");
+  axes.scalar = line.accept("]");
+  if (!axes.scalar) {
+    if (!line.accept("?")) axes.count = line.number("the number of axes, or '?'", kMaxDims);
+    line.expect("]", "after the number of axes");
+    axes.noop = line.accept(" noop");
+  } else {
+    axes.count = 1;
+  }
+  do {
+    line.expect(" ", "before a dimension of the space");
+    axes.dims.push_back(line.numbered("d", "a dimension of the space", kMaxDims - 1));
+  } while (!line.at_end());
+  return axes;
+}
+
 Roll parse_roll(Scanner& line, size_t index) {
   Roll roll;
   const size_t start = line.position();
@@ -174,6 +194,7 @@ Output parse_output(Scanner& line, size_t values) {
   line.expect(" ", "after the number of the output");
   output.storage = line.type("the type of the output");
   line.expect(" ", "after the type of the output");
+  output.squeezed = line.accept("squeezed ");
   output.map = parse_map(line);
   line.expect(" ", "after the index map");
   const size_t start = line.position();
@@ -196,7 +217,11 @@ void parse_line(Scanner& line, Program& program, ProgramLines& lines) {
   }
   if (program.kernels.empty()) line.fail("'space', the start of a kernel");
   Kernel& kernel = program.kernels.back();
-  if (line.peek("r")) {
+  if (line.peek("axes")) {
+    if (kernel.axes || !kernel.statements.empty() || !kernel.outputs.empty() || !kernel.space.rolls.empty())
+      line.fail("axes behind the space only");
+    kernel.axes = parse_axes(line);
+  } else if (line.peek("r")) {
     if (!kernel.statements.empty() || !kernel.outputs.empty()) line.fail("a roll before the statements");
     if (kernel.space.rolls.size() == kMaxRolls) line.fail("no more than 8 rolls in a kernel");
     kernel.space.rolls.push_back(parse_roll(line, kernel.space.rolls.size()));

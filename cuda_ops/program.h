@@ -64,6 +64,7 @@ struct Statement {
   bool last = false;         // argument: of equal operands the last one's index
   bool scanned = false;      // a scan, or computed from one: no reduction and no scan has it for an operand
   uint32_t dims = 0;         // set of the space dimensions that the value depends on
+  uint32_t varying = 0;      // of these, those along which it varies also where they are reduced (RuntimeAxes)
 };
 
 struct Output {
@@ -71,6 +72,7 @@ struct Output {
   Type storage = Type::f32;
   IndexMap map;
   int value = -1;
+  bool squeezed = false;  // without the dimensions that are reduced (RuntimeAxes)
 };
 
 // (row-major index over the dimensions + shift) % points: an index that starts elsewhere and wraps around.
@@ -97,8 +99,18 @@ struct Space {
   }
 };
 
+// Axes that arrive with a run, as the node's input 0: the dimensions that are reduced, or that scans go along.
+struct RuntimeAxes {
+  Type type = Type::i64;         // i32 or i64
+  bool scalar = false;           // one number, in a tensor without dimensions
+  std::optional<int64_t> count;  // how many numbers; none: a run shows it
+  bool noop = false;             // no numbers mean that nothing is reduced, and not that everything is
+  std::vector<int> dims;         // of the space, which the axes 0, 1, ... are
+};
+
 struct Kernel {
   Space space;
+  std::optional<RuntimeAxes> axes;
   std::vector<Statement> statements;
   std::vector<Output> outputs;
 };

@@ -15,8 +15,15 @@
 namespace onnxfuse {
 namespace {
 
-constexpr const char* kOpTypes[] = {"FusedElementwise", "FusedLayerNorm", "FusedRMSNorm",
-                                    "FusedSoftmax",     "FusedReduction", "FusedScan"};
+struct OpType {
+  const char* name;
+  First first;
+};
+constexpr OpType kOpTypes[] = {
+    {"FusedElementwise", First::nothing}, {"FusedLayerNorm", First::nothing}, {"FusedRMSNorm", First::nothing},
+    {"FusedSoftmax", First::nothing},     {"FusedReduction", First::nothing}, {"FusedScan", First::nothing},
+    {"FusedRuntimeAxes", First::axes},
+};
 
 std::string session_config(const Api& api, const OrtSessionOptions* options, const char* key) {
   int present = 0;
@@ -80,8 +87,8 @@ class Domain {
 
  private:
   void add(const Api& api, Provider provider, const CudaOptions& options) {
-    for (const char* name : kOpTypes) {
-      ops_.push_back(std::make_unique<FusedOp>(api, name, provider, options));
+    for (const OpType& type : kOpTypes) {
+      ops_.push_back(std::make_unique<FusedOp>(api, type.name, type.first, provider, options));
       api.check(api.CustomOpDomain_Add(domain_, ops_.back().get()));
     }
   }

@@ -73,8 +73,30 @@ class KernelVerifier {
  public:
   explicit KernelVerifier(Kernel& kernel) : kernel_(kernel) {}
 
+  void axes(const RuntimeAxes& axes, int line) const {
+    const Space& space = kernel_.space;
+    if (axes.type != Type::i32 && axes.type != Type::i64)
+      fail_at_line(line, std::string("axes are i32 or i64, not ") + type_name(axes.type));
+    if (space.reduced > 0)
+      fail_at_line(line, "the space of a kernel with axes has no bars: the axes say what is reduced");
+    uint32_t seen = 0;
+    for (const int d : axes.dims) {
+      if (d >= space.rank() || (seen >> d & 1) != 0)
+        fail_at_line(line, "axes name each dimension of the space once, and no other; d" + std::to_string(d) +
+                               (d >= space.rank() ? " is none" : " stands twice"));
+      seen |= 1u << d;
+    }
+    if (seen != all_dims())
+      fail_at_line(line, "axes name each dimension of the space; " + dim_list(all_dims() & ~seen) + " is missing");
+    if (axes.count && (*axes.count < 1 || *axes.count > space.rank()))
+      fail_at_line(
+          line, std::to_string(*axes.count) + " axes, of a space of " + std::to_string(space.rank()) + " dimensions");
+    if (axes.count && axes.noop) fail_at_line(line, "'noop' says what no axes mean, and there always are some");
+  }
+
   void roll(Roll& roll, int line) {
     const Space& space = kernel_.space;
+    if (kernel_.axes) fail_at_line(line, "a kernel with axes has no rolls");
     roll.points = 1;
     uint32_t seen = 0;
     for (const int d : roll.dims) {
@@ -101,6 +123,7 @@ class KernelVerifier {
     types(s, line);
     for (int i = 0; i < s.operand_count; ++i) {
       s.dims |= operand(s, i).dims;
+      s.varying |= operand(s, i).varying;
       s.scanned = s.scanned || operand(s, i).scanned;
     }
     if (is_reduction(s.op) || is_scan(s.op)) collective(s, line);
@@ -116,6 +139,8 @@ class KernelVerifier {
     if (missing != 0)
       fail_at_line(line, value_name(o.value) + " depends on " + dim_list(missing) + ", which the output's map lacks");
     uint32_t seen = 0;
+    if (o.squeezed && !kernel_.axes) fail_at_line(line, "only a kernel with axes has squeezed outputs");
+    if (kernel_.axes) complete(o, *kernel_.axes, value, line);
     for (const MapEntry& entry : o.map) {
       extent(entry, line);
       for (const AffineTerm& term : entry.terms) {
@@ -138,8 +163,45 @@ class KernelVerifier {
     return kernel_.statements[static_cast<size_t>(s.operands[i])];
   }
 
+  uint32_t all_dims() const { return (1u << kernel_.space.rank()) - 1; }
+
+  // An output of a kernel with axes: which of its dimensions are reduced shows with a run.
+  void complete(const Output& o, const RuntimeAxes& axes, const Statement& value, int line) const {
+    bool plain = o.map.size() == axes.dims.size(), in_order = plain;
+    for (size_t i = 0; i < o.map.size() && plain; ++i) {
+      plain = o.map[i].plain_dim() >= 0 && !o.map[i].extent;
+      in_order = in_order && o.map[i].plain_dim() == axes.dims[i];
+    }
+    if (!plain) fail_at_line(line, "an output of a kernel with axes has each dimension of the space alone in its map");
+    if (value.dims != all_dims())
+      fail_at_line(line, "an output of a kernel with axes depends on each dimension of the space; " +
+                             value_name(o.value) + " does not on " + dim_list(all_dims() & ~value.dims));
+    if (!o.squeezed) return;
+    if (!axes.count) fail_at_line(line, "a squeezed output needs the number of axes; write it in place of '?'");
+    if (!in_order) fail_at_line(line, "the dimensions of a squeezed output stand in the order of the axes");
+    if (value.varying != 0)
+      fail_at_line(line, value_name(o.value) + " varies along " + dim_list(value.varying) +
+                             ", and cannot be stored without what is reduced");
+  }
+
+  // A reduction or a scan over axes that arrive with a run: each dimension may be reduced.
+  void collective_over_axes(Statement& s, const RuntimeAxes& axes, int line) const {
+    const std::string name = op_name(s.op);
+    if (is_argument(s.op)) fail_at_line(line, name + " takes no axes from a run");
+    if (is_scan(s.op) && axes.count != 1) fail_at_line(line, name + " goes along one axis; there may be several");
+    if (operand(s, 0).varying != all_dims())
+      fail_at_line(line, name + " needs an operand that varies along each dimension of the space; " +
+                             value_name(s.operands[0]) + " does not along " +
+                             dim_list(all_dims() & ~operand(s, 0).varying));
+    if (s.scanned)
+      fail_at_line(line, name + " needs an operand that depends on no scan; " + value_name(s.operands[0]) + " does");
+    s.scanned = is_scan(s.op);
+    s.varying = s.scanned ? all_dims() : 0;
+  }
+
   // A reduction or a scan: its operand is a value of the point that depends on no scan.
   void collective(Statement& s, int line) const {
+    if (kernel_.axes) return collective_over_axes(s, *kernel_.axes, line);
     const uint32_t reduced = kernel_.space.reduced_mask();
     if ((s.dims & reduced) == 0)
       fail_at_line(line, std::string(op_name(s.op)) + " needs an operand that depends on a reduced dimension; " +
@@ -163,7 +225,8 @@ class KernelVerifier {
   }
 
   void input(Statement& s, int line) {
-    s.dims = map_dims(s.map, kernel_.space, line);
+    s.dims = s.varying = map_dims(s.map, kernel_.space, line);
+    if (kernel_.axes && s.tensor == 0) fail_at_line(line, "input 0 holds the axes, and is not read by a statement");
     for (const MapEntry& entry : s.map) {
       input_extent(entry, line);
       if (entry.plain_dim() >= 0) plain_ |= 1u << entry.plain_dim();
@@ -222,6 +285,11 @@ void verify(Program& program, const ProgramLines& lines) {
     Kernel& kernel = program.kernels[k];
     KernelVerifier verifier(kernel);
     int line = lines[k].space;
+    if (kernel.axes) {
+      if (program.kernels.size() > 1) fail_at_line(line, "a kernel with axes is the program's only one");
+      verifier.axes(*kernel.axes, ++line);
+      use_tensor(program.inputs, inputs, 0, kernel.axes->type, kernel.axes->scalar ? 0 : 1, line, "input");
+    }
     for (Roll& roll : kernel.space.rolls) verifier.roll(roll, ++line);
     for (Statement& s : kernel.statements) {
       verifier.statement(s, ++line);
@@ -229,7 +297,8 @@ void verify(Program& program, const ProgramLines& lines) {
     }
     for (const Output& o : kernel.outputs) {
       verifier.output(o, ++line);
-      use_tensor(program.outputs, outputs, o.tensor, o.storage, o.map.size(), line, "output");
+      const size_t left_out = o.squeezed ? static_cast<size_t>(kernel.axes->count.value_or(0)) : 0;
+      use_tensor(program.outputs, outputs, o.tensor, o.storage, o.map.size() - left_out, line, "output");
     }
     verifier.extents(lines[k].space);
   }

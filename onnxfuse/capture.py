@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnxfuse.custom_ops import DOMAIN, REWRITES
 from onnxfuse.errors import ModelError
 from onnxfuse.runtime import make_session
 
@@ -169,7 +170,7 @@ class _Placement:
             yield found("control flow: ONNX Runtime refuses to capture a model with it")
             return
         if node.domain not in ("", "ai.onnx"):
-            yield from self._copies(node, ())
+            yield from self._copies(node, (0,) if _takes_axes(node) else ())
             return
         if node.op_type in _COUNTED:
             yield found("the shape of its result hangs on the data, which the host must wait for")
@@ -205,6 +206,11 @@ class _Placement:
             return False
         schema: Any = onnx.defs.get_schema(node.op_type)
         return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _takes_axes(node: onnx.NodeProto) -> bool:
+    """Whether a fused node's first input are axes, which it reads on the host."""
+    return node.domain == DOMAIN and node.op_type == REWRITES["runtime_axes"]
 
 
 def _constant_size(node: onnx.NodeProto) -> int:

@@ -27,7 +27,8 @@ def session(text: str, threads: int = 1) -> ort.InferenceSession:
     program = parse(text)
     names = [f"x{i}" for i in range(len(program.inputs))]
     outputs = [f"y{i}" for i in range(len(program.outputs))]
-    node = helper.make_node("FusedReduction", names, outputs, domain="onnxfuse", program=text)
+    op_type = "FusedReduction" if program.axes is None else "FusedRuntimeAxes"
+    node = helper.make_node(op_type, names, outputs, domain="onnxfuse", program=text)
     nodes, feeds, results, between = [node], [], [], []
     for i, (type_, rank) in enumerate(program.inputs):
         name = names[i]

@@ -28,9 +28,13 @@ class Reductions(Arithmetic, Movement):
         shape = [1 if k in normal else d for k, d in enumerate(x.shape) if keepdims or k not in normal]
         inputs: list[Var | str] = [x]
         attributes: dict[str, object] = {"keepdims": keepdims}
+        if axes is None and self.opset >= 18 and self.rng.random() < 0.5:
+            inputs.append(self.axes_input(np.zeros(0, np.int64)))
         if axes is not None:
             if self.opset >= 18 or (op == "ReduceSum" and self.opset >= 13):
-                inputs.append(self.constant(np.array(axes, np.int64)))
+                inputs.append(self.axes_input(np.array(axes, np.int64)))
+                if self.rng.random() < 0.1:
+                    attributes["noop_with_empty_axes"] = 1  # these are not empty
             else:
                 attributes["axes"] = axes
         return self.add(op, inputs, shape, bound, exact=exact, **attributes)
@@ -58,7 +62,7 @@ class Reductions(Arithmetic, Movement):
         axis = int(self.rng.integers(-len(x.shape), len(x.shape)))
         form = np.full([(), (1,)][int(self.rng.integers(2))], axis, [np.int32, np.int64][int(self.rng.integers(2))])
         flags = {flag: 1 for flag in ("exclusive", "reverse") if self.rng.random() < 0.3}
-        return self.add("CumSum", [x, self.constant(form)], x.shape, x.bound * max(x.shape[axis], 1), **flags)
+        return self.add("CumSum", [x, self.axes_input(form)], x.shape, x.bound * max(x.shape[axis], 1), **flags)
 
     def argument(self) -> Var | None:
         """The index of an extreme element, of values that no rounding touched, as a float."""

@@ -43,6 +43,7 @@ class Values:
     feeds: dict[str, np.ndarray] = field(default_factory=dict)
     values: list[Var] = field(default_factory=list)
     counter: int = 0
+    given: dict[tuple[object, ...], str | None] = field(default_factory=dict)
     depth: int = 0  # of a body in bodies; they have no inputs of their own
     most_elements: ClassVar[int] = 4096
 
@@ -107,6 +108,18 @@ class Values:
         else:
             self.nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(data, name)))
         return name
+
+    def axes_input(self, axes: np.ndarray) -> str:
+        """Axes for an operator: constant, or those that an input of the graph brings; the same for equal ones."""
+        key = (axes.dtype.str, axes.shape, *axes.reshape(-1).tolist())
+        if key not in self.given:
+            self.given[key] = self.name() if not self.depth and self.rng.random() < 0.3 else None
+            if (name := self.given[key]) is not None:
+                shape = [None if self.rng.random() < 0.3 else d for d in axes.shape]
+                type_ = helper.np_dtype_to_tensor_dtype(axes.dtype)
+                self.inputs.append(helper.make_tensor_value_info(name, type_, shape))
+                self.feeds[name] = axes
+        return self.given[key] or self.constant(axes)
 
     def scalar(self, number: float, type_: int) -> str:
         shape = [(), (), (1,), (1, 1)][int(self.rng.integers(4))]

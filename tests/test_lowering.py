@@ -9,10 +9,9 @@ import numpy as np
 import onnx
 import pytest
 from graph_check import check, fused_nodes
-from graphs import fused, optimized, parse
+from graphs import optimized
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxfuse import optimize
 from onnxfuse.rewrites.lowering import LOWERINGS, NEWEST_OPSET
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 
@@ -195,28 +194,6 @@ def test_axes_that_follow_from_shapes(x: str, axes: str, values: list[int], keep
     )
     kinds, _, _ = optimized(graph, opset=18, feeds={"axes": np.array(values, np.int64)}, sizes={"N": 2})
     assert len(kinds) == 1
-
-
-@pytest.mark.parametrize(
-    ("x", "axes", "keepdims"), [("3, 4", "1", 1), ("3, 4", "2", 1), ("3, 4", "N", 1), ("4", "N", 1), ("1, 1", "1", 0)]
-)
-def test_axes_that_only_a_run_knows_are_not_guessed(x: str, axes: str, keepdims: int) -> None:
-    graph = (
-        f"g (float[{x}] x, int64[{axes}] axes) => (float[1] y) "
-        f"{{ a = Exp (x) y = ReduceSum <keepdims = {keepdims}> (a, axes) }}"
-    )
-    report = optimize(parse(graph, 18)).report
-    assert not report.fusions
-    assert any(r.operator == "ReduceSum" and "axes input is not constant" in r.reason for r in report.refusals)
-
-
-def test_what_follows_a_reduction_of_an_unknown_axis_fuses() -> None:
-    graph = (
-        "g (float[3, 4, 5] x, int64[1] axes) => (float[a, b] y) "
-        "{ s = ReduceSum <keepdims = 0> (x, axes) b = Exp (s) y = Neg (b) }"
-    )
-    for axis in (0, 1, -1):
-        assert fused(graph, opset=18, feeds={"axes": np.array([axis], np.int64)}) == ["FusedElementwise"]
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1, 2])

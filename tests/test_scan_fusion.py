@@ -164,7 +164,8 @@ def test_skip_and_only(options: dict[str, list[str]], expected: str) -> None:
 
 
 @pytest.mark.parametrize(("inputs", "values", "reason"), [
-    (", int64 k", "", "its axis is not constant"), ("", "<int64 k = {2}>", "its axes do not fit its input"),
+    (", int64[2] k", "", "its axis is not known to be one number"),
+    ("", "<int64 k = {2}>", "its axes do not fit its input"),
 ])  # fmt: skip
 def test_what_is_left(inputs: str, values: str, reason: str) -> None:
     graph = f"g (float[4, 8] x{inputs}) => (float[4, 8] y) {values} {{ a = Neg (x) b = CumSum (a, k) y = Neg (b) }}"

@@ -17,5 +17,6 @@ REWRITES = {
     "softmax": "FusedSoftmax",
     "reduction": "FusedReduction",
     "scan": "FusedScan",
+    "runtime_axes": "FusedRuntimeAxes",
 }
 OP_TYPES = tuple(REWRITES.values())

@@ -15,6 +15,7 @@ from onnxfuse.custom_ops.program import Apply, Const, Input, Kernel, Program
 from onnxfuse.custom_ops.reads import read
 from onnxfuse.custom_ops.scans import argument, scan
 from onnxfuse.custom_ops.spell import compute_type, spell
+from onnxfuse.custom_ops.spell_axes import reduce_over, scan_over
 from onnxfuse.custom_ops.stores import Part, store
 from onnxfuse.custom_ops.types import to_numpy
 
@@ -88,7 +89,10 @@ def _apply(space: Space, apply: Apply, operands: Sequence[Value]) -> Value:
     if apply.op == "cast":
         (x,) = operands
         return Value(space.emitter.cast(x.name, x.type, apply.type), apply.type, x.rank, x.sources)
-    collective = {"reduction": _reduce, "argument": argument, "scan": scan}.get(PRIMITIVES[apply.op].kind)
+    kind, axes = PRIMITIVES[apply.op].kind, space.kernel.axes
+    if axes is not None and kind in ("reduction", "scan"):
+        return {"reduction": reduce_over, "scan": scan_over}[kind](space, axes, apply, operands[0])
+    collective = {"reduction": _reduce, "argument": argument, "scan": scan}.get(kind)
     if collective:
         return collective(space, apply, operands[0])
     sources: dict[int, frozenset[Source]] = {}

@@ -20,6 +20,7 @@ from onnxfuse.custom_ops.program import (
     Roll,
     Statement,
 )
+from onnxfuse.custom_ops.runtime_axes import RuntimeAxes
 from onnxfuse.custom_ops.types import TYPES, VALUE_TYPES, integer_range, is_float
 from onnxfuse.custom_ops.verify import MAX_TEXT, verify
 from onnxfuse.errors import ProgramError
@@ -29,12 +30,13 @@ __all__ = ["parse"]
 _NUMBER = r"(?:0|[1-9][0-9]{0,17})"
 _TERM = re.compile(rf"(?:(-?{_NUMBER})\*)?([dr])({_NUMBER})")
 _DIM = re.compile(rf"d({_NUMBER})(?:=({_NUMBER}))?")
+_AXES = re.compile(rf"axes 0 (\w+) \[({_NUMBER}|\?|)\]( noop)?((?: d{_NUMBER})+)")
 _ROLL = re.compile(rf"r({_NUMBER}) = roll ({_NUMBER})((?: d{_NUMBER})+)")
 _STATEMENT = re.compile(rf"%({_NUMBER}) = (.+)")
 _INPUT = re.compile(rf"input ({_NUMBER}) (\w+) \[(.*)\]")
 _CONST = re.compile(r"const (\w+) (\S+)")
 _APPLY = re.compile(rf"(\w+)((?: \w+)*) (\w+)((?: %{_NUMBER})+)")
-_OUTPUT = re.compile(rf"output ({_NUMBER}) (\w+) \[(.*)\] %({_NUMBER})")
+_OUTPUT = re.compile(rf"output ({_NUMBER}) (\w+) (squeezed )?\[(.*)\] %({_NUMBER})")
 _FLOAT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-][0-9]+)?|-?inf|nan")
 _INTEGER = re.compile(rf"-?{_NUMBER}|[1-9][0-9]{{18,19}}|-[1-9][0-9]{{18}}")
 
@@ -78,6 +80,10 @@ class _Parser:
     def kernel(self) -> Kernel:
         extents, outer, reduced = self.space()
         self.at += 1
+        axes: RuntimeAxes | None = None
+        if self.line().startswith("axes"):
+            axes = self.axes()
+            self.at += 1
         rolls: list[Roll] = []
         while self.line().startswith("r"):
             rolls.append(self.roll(len(rolls)))
@@ -94,7 +100,7 @@ class _Parser:
             self.fail(f"expected a statement ('%{len(statements)} = ...') or an output, found {_shown(self.line())}")
         if self.at < len(self.lines) and self.line().split(" ")[0] != "space":
             self.fail(f"expected an output, 'space' or the end, found {_shown(self.line())}")
-        return Kernel(extents, outer, reduced, tuple(statements), tuple(outputs), tuple(rolls))
+        return Kernel(extents, outer, reduced, tuple(statements), tuple(outputs), tuple(rolls), axes)
 
     def space(self) -> tuple[tuple[int | None, ...], int, int]:
         words = self.line().split(" ")
@@ -117,6 +123,14 @@ class _Parser:
         if bars[0] == bars[1]:
             self.fail("no dimension between the bars; a space that reduces nothing has no bars")
         return tuple(extents), bars[0], bars[1] - bars[0]
+
+    def axes(self) -> RuntimeAxes:
+        match = _AXES.fullmatch(self.line())
+        if not match:
+            self.fail(f"expected 'axes 0 TYPE [NUMBER] dK ...', found {_shown(self.line())}")
+        count = 1 if not match[2] else None if match[2] == "?" else int(match[2])
+        dims = tuple(int(word[1:]) for word in match[4].split())
+        return RuntimeAxes(self.type(match[1], TYPES), count, dims, not match[2], match[3] is not None)
 
     def roll(self, number: int) -> Roll:
         match = _ROLL.fullmatch(self.line())
@@ -152,7 +166,8 @@ class _Parser:
         match = _OUTPUT.fullmatch(self.line())
         if not match:
             self.fail("an output reads 'output NUMBER TYPE [entry, ...] %value'")
-        return Output(int(match[1]), self.type(match[2], TYPES), self.map(match[3]), int(match[4]))
+        type_ = self.type(match[2], TYPES)
+        return Output(int(match[1]), type_, self.map(match[4]), int(match[5]), match[3] is not None)
 
     def type(self, word: str, allowed: tuple[str, ...]) -> str:
         if word not in allowed:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from onnxfuse.custom_ops.primitives import PRIMITIVES
+from onnxfuse.custom_ops.runtime_axes import RuntimeAxes
 from onnxfuse.custom_ops.types import is_float, value_type
 
 __all__ = [
@@ -177,15 +178,20 @@ class Roll:
 
 @dataclass(frozen=True)
 class Output:
-    """A store of `value` to the node's output `tensor`, whose elements have `type`, through `map`."""
+    """A store of `value` to the node's output `tensor`, whose elements have `type`, through `map`.
+
+    `squeezed`: the tensor is without the dimensions that the kernel's run-time axes name.
+    """
 
     tensor: int
     type: str
     map: Map
     value: int
+    squeezed: bool = False
 
     def __str__(self) -> str:
-        return f"output {self.tensor} {self.type} {_map_text(self.map)} %{self.value}"
+        how = "squeezed " if self.squeezed else ""
+        return f"output {self.tensor} {self.type} {how}{_map_text(self.map)} %{self.value}"
 
 
 @dataclass(frozen=True)
@@ -194,6 +200,7 @@ class Kernel:
 
     `extents` are those of the space's dimensions (None: the tensors show it at run time); dimensions
     [outer, outer + reduced) are reduced. Where nothing is reduced, `reduced` is 0 and `outer` the rank of the space.
+    With `axes`, a run shows which dimensions are.
     """
 
     extents: tuple[int | None, ...]
@@ -202,6 +209,7 @@ class Kernel:
     statements: tuple[Statement, ...]
     outputs: tuple[Output, ...]
     rolls: tuple[Roll, ...] = ()
+    axes: RuntimeAxes | None = None
 
     @property
     def rank(self) -> int:
@@ -235,7 +243,8 @@ class Kernel:
             dims = [*dims[: self.outer], "|", *dims[self.outer : end], "|", *dims[end:]]
         body = [f"%{number} = {statement}" for number, statement in enumerate(self.statements)]
         rolls = [f"r{number} = {roll}" for number, roll in enumerate(self.rolls)]
-        return [" ".join(["space", *dims]), *rolls, *body, *(str(output) for output in self.outputs)]
+        axes = [] if self.axes is None else [str(self.axes)]
+        return [" ".join(["space", *dims]), *axes, *rolls, *body, *(str(output) for output in self.outputs)]
 
 
 @dataclass(frozen=True)
@@ -268,16 +277,24 @@ class Program:
         """128 bits over version and text, in hexadecimal: the overload of the nodes that carry the program."""
         return hashlib.sha256(self._text.encode()).hexdigest()[:32]
 
+    @property
+    def axes(self) -> RuntimeAxes | None:
+        """The axes that arrive with a run, as the node's input 0."""
+        return self.kernels[0].axes if self.kernels else None
+
     @cached_property
     def inputs(self) -> tuple[tuple[str, int], ...]:
         """Type and rank of the node's inputs."""
         found = {s.tensor: (s.type, len(s.map)) for k in self.kernels for s in k.statements if isinstance(s, Input)}
+        if self.axes is not None:
+            found[0] = (self.axes.type, self.axes.rank)
         return tuple(found[tensor] for tensor in sorted(found))
 
     @cached_property
     def outputs(self) -> tuple[tuple[str, int], ...]:
         """Type and rank of the node's outputs."""
-        found = {o.tensor: (o.type, len(o.map)) for k in self.kernels for o in k.outputs}
+        left_out = (self.axes.count or 0) if self.axes is not None else 0
+        found = {o.tensor: (o.type, len(o.map) - left_out * o.squeezed) for k in self.kernels for o in k.outputs}
         return tuple(found[tensor] for tensor in sorted(found))
 
 

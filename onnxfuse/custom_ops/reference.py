@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfuse.custom_ops.formulas import ARGUMENTS, FORMULAS, REDUCTIONS, SCANS, argument, scan
+from onnxfuse.custom_ops.over_axes import named_dims, over
 from onnxfuse.custom_ops.program import FIRST_ROLL, Apply, Const, Entry, Input, Kernel, Map, Output, Program, Roll
 from onnxfuse.custom_ops.types import is_float, is_narrow, to_numpy, value_type
 
@@ -35,6 +36,8 @@ def evaluate(program: Program, inputs: Sequence[Array], float64: bool = False) -
     results: dict[int, Array] = {}
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
+            if kernel.axes is not None:
+                kernel = over(kernel, named_dims(kernel, arrays[0].reshape(-1).tolist()))  # noqa: PLW2901
             run = _Run(kernel, arrays, float64)
             values = run.values()
             for output in kernel.outputs:

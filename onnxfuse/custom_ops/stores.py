@@ -9,6 +9,7 @@ import numpy as np
 from onnxfuse.custom_ops.emit import Emitter, NoFunctionError
 from onnxfuse.custom_ops.layout import Space, Value
 from onnxfuse.custom_ops.program import FIRST_ROLL, Entry, Output
+from onnxfuse.custom_ops.spell_axes import store_over
 from onnxfuse.custom_ops.types import value_type
 
 __all__ = ["Part", "store"]
@@ -35,6 +36,8 @@ def store(emitter: Emitter, parts: Sequence[Part]) -> str:
 def _whole(output: Output, space: Space, value: Value) -> str:
     """One value that fills the tensor."""
     e = space.emitter
+    if space.kernel.axes is not None:
+        return store_over(space, space.kernel.axes, output, value)
     if any(k >= FIRST_ROLL for entry in output.map for k, _ in entry.terms):
         return _unrolled(output, space, value)
     dims = [k for entry in output.map for k in _descending(entry)]

@@ -6,6 +6,7 @@ import math
 from typing import NoReturn
 
 from onnxfuse.custom_ops.coverage import Stores, axis_of, fail_at
+from onnxfuse.custom_ops.over_axes import variation
 from onnxfuse.custom_ops.primitives import PRIMITIVES, Primitive
 from onnxfuse.custom_ops.program import (
     FIRST_ROLL,
@@ -21,6 +22,7 @@ from onnxfuse.custom_ops.program import (
     dependence,
     statement_type,
 )
+from onnxfuse.custom_ops.runtime_axes import RuntimeAxes
 from onnxfuse.custom_ops.types import TYPES, VALUE_TYPES, value_type
 from onnxfuse.errors import ProgramError
 
@@ -54,7 +56,9 @@ def verify(program: Program) -> None:
     line = 2
     for kernel in program.kernels:
         _KernelCheck(kernel, line, inputs, outputs, stores).run()
-        line += 1 + len(kernel.rolls) + len(kernel.statements) + len(kernel.outputs)
+        if kernel.axes is not None and len(program.kernels) > 1:
+            fail_at(line, "a kernel with axes is the program's only one")
+        line += 1 + (kernel.axes is not None) + len(kernel.rolls) + len(kernel.statements) + len(kernel.outputs)
     inputs.check_numbering()
     outputs.check_numbering()
     stores.check_covered()
@@ -96,12 +100,18 @@ class _KernelCheck:
         self.stores = stores
         self.depends: list[frozenset[int]] = []
         self.scanned: set[int] = set()  # the values that depend on a scan
+        self.varies: list[frozenset[int]] = []  # whatever the axes are (over_axes.py)
+        self.over_axes: _AxesCheck | None = None
 
     def fail(self, message: str) -> NoReturn:
         fail_at(self.line, message)
 
     def run(self) -> None:
         self.space()
+        if self.kernel.axes is not None:
+            self.line += 1
+            self.inputs.add(self.line, 0, self.kernel.axes.type, self.kernel.axes.rank)
+            self.over_axes = _AxesCheck(self, self.kernel.axes)
         parts = 1
         for number, roll in enumerate(self.kernel.rolls):
             self.line += 1
@@ -114,6 +124,8 @@ class _KernelCheck:
             if isinstance(statement, Input):
                 self.inputs.add(self.line, statement.tensor, statement.type, len(statement.map))
                 self.map(statement.map)
+                if self.over_axes and statement.tensor == 0:
+                    self.fail("input 0 holds the axes, and is not read by a statement")
                 for entry in statement.map:
                     self.input_extent(entry)
             elif isinstance(statement, Const):
@@ -122,6 +134,7 @@ class _KernelCheck:
             else:
                 self.apply(number, statement)
             self.depends.append(dependence(self.kernel, statement, self.depends))
+            self.varies.append(variation(self.kernel, statement, self.varies))
         if not self.kernel.outputs:
             self.fail("the kernel has no output")
         for output in self.kernel.outputs:
@@ -242,6 +255,9 @@ class _KernelCheck:
     def collective(self, apply: Apply) -> None:
         """What holds for a reduction and a scan: their operand is a value of the point that depends on no scan."""
         (operand,) = apply.operands
+        if self.over_axes:
+            self.over_axes.collective(apply, operand)
+            return
         if not self.kernel.reduced:
             self.fail(f"{apply.op} in a space that reduces nothing; write bars around the reduced dimensions")
         if not self.depends[operand] & self.kernel.reduced_dims:
@@ -251,10 +267,15 @@ class _KernelCheck:
 
     def output(self, output: Output) -> None:
         kernel = self.kernel
-        self.outputs.add(self.line, output.tensor, output.type, len(output.map))
+        left_out = (kernel.axes.count or 0) if kernel.axes is not None else 0
+        self.outputs.add(self.line, output.tensor, output.type, len(output.map) - left_out * output.squeezed)
         self.map(output.map)
         if not 0 <= output.value < len(kernel.statements):
             self.fail(f"%{output.value} is not a value of this kernel")
+        if self.over_axes:
+            self.over_axes.output(output)
+        elif output.squeezed:
+            self.fail("only a kernel with axes has squeezed outputs")
         found = statement_type(kernel.statements[output.value])
         if found != value_type(output.type):
             self.fail(f"an output of type {output.type} stores a {value_type(output.type)}, %{output.value} is {found}")
@@ -292,6 +313,60 @@ class _KernelCheck:
                 )
             extent = self.kernel.extent(k)
             reach = None if extent is None else reach + abs(scale) * max(extent - 1, 0)
+
+
+class _AxesCheck:
+    """What holds for a kernel whose axes arrive with a run: each of its dimensions may be reduced."""
+
+    def __init__(self, check: _KernelCheck, axes: RuntimeAxes) -> None:
+        self.check, self.axes, self.kernel = check, axes, check.kernel
+        self.dims = frozenset(range(check.kernel.rank))
+        if axes.type not in ("i32", "i64"):
+            check.fail(f"axes are i32 or i64, not {axes.type}")
+        if check.kernel.reduced:
+            check.fail("the space of a kernel with axes has no bars: the axes say what is reduced")
+        if check.kernel.rolls:
+            check.fail("a kernel with axes has no rolls")
+        if sorted(axes.dims) != sorted(self.dims):
+            check.fail("axes name each dimension of the space once, and no other")
+        if axes.count is not None and not 1 <= axes.count <= check.kernel.rank:
+            check.fail(f"{axes.count} axes, of a space of {check.kernel.rank} dimensions")
+        if axes.count is not None and axes.noop:
+            check.fail("'noop' says what no axes mean, and there always are some")
+
+    def collective(self, apply: Apply, operand: int) -> None:
+        primitive = PRIMITIVES[apply.op]
+        if primitive.kind == "argument":
+            self.check.fail(f"{apply.op} takes no axes from a run")
+        if primitive.scans and self.axes.count != 1:
+            self.check.fail(f"{apply.op} goes along one axis; there may be several")
+        if missing := self.dims - self.check.varies[operand]:
+            self.check.fail(
+                f"the operand of {apply.op} must vary along each dimension of the space, %{operand} does not along "
+                f"{_names(missing)}"
+            )
+        if operand in self.check.scanned:
+            self.check.fail(f"the operand of {apply.op} may not depend on a scan, %{operand} does")
+
+    def output(self, output: Output) -> None:
+        plain = [entry.plain if entry.extent is None else None for entry in output.map]
+        if len(plain) != len(self.dims) or None in plain:
+            self.check.fail("an output of a kernel with axes has each dimension of the space alone in its map")
+        if missing := self.dims - self.check.depends[output.value]:
+            self.check.fail(
+                f"an output of a kernel with axes depends on each dimension of the space, %{output.value} does not on "
+                f"{_names(missing)}"
+            )
+        if not output.squeezed:
+            return
+        if self.axes.count is None:
+            self.check.fail("a squeezed output needs the number of axes; write it in place of '?'")
+        if plain != list(self.axes.dims):
+            self.check.fail("the dimensions of a squeezed output stand in the order of the axes")
+        if along := self.check.varies[output.value]:
+            self.check.fail(
+                f"%{output.value} varies along {_names(along)}, and cannot be stored without what is reduced"
+            )
 
 
 def _names(dims: frozenset[int]) -> str:

@@ -10,12 +10,15 @@ __all__ = ["classify"]
 def classify(kernel: Kernel) -> str:
     """The rewrite name of a kernel's program (a key of custom_ops.REWRITES).
 
+    - runtime_axes: its axes arrive with a run, whatever it contains;
     - scan: it has a scan, whatever else it contains;
     - softmax: exponentials are divided by their sum (or, for LogSoftmax, the logarithm of their sum is subtracted);
     - layer_norm: what has its mean subtracted is scaled by the root of a mean or sum of its own square;
     - rms_norm: something is scaled by the root of the mean or sum of its square;
     - reduction, elementwise: with and without any other reduction.
     """
+    if kernel.axes is not None:
+        return "runtime_axes"
     program = _Reader(kernel)
     if program.scans:
         return "scan"

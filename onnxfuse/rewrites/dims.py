@@ -29,11 +29,27 @@ class Symbols:
     def __init__(self) -> None:
         self._counter = itertools.count()
         self._parts: dict[str, frozenset[Dim]] = {}
+        self._left: dict[tuple[str, int, Dim], str] = {}
+        self._whole: dict[Dim, Dim] = {}
         self._short: dict[str, str] = {}
 
     def fresh(self) -> str:
         """A symbol that equals no other."""
         return f"?{next(self._counter)}"
+
+    def left_by(self, axes: str, k: int, extent: Dim) -> Dim:
+        """What a reduction leaves of dimension `k`, of that extent, where the tensor `axes` says in a run what it
+        reduces: 1 or the whole extent; the same symbol for the same axes.
+        """
+        if extent == 1:
+            return 1
+        name = self._left.setdefault((axes, k, extent), self.fresh())
+        self._whole[name] = extent
+        return name
+
+    def whole(self, dim: Dim) -> Dim | None:
+        """The extent of which a run's axes leave `dim`; None where it is no such symbol."""
+        return self._whole.get(dim)
 
     def named(self, name: str) -> str:
         """The symbol of a name that the model gives; one that reads like an expression is not taken for one."""
@@ -55,6 +71,10 @@ class Symbols:
         if a == b or b == 1:
             return a
         if a == 1:
+            return b
+        if a == self.whole(b):
+            return a
+        if b == self.whole(a):
             return b
         if isinstance(a, int):
             return a
@@ -87,6 +107,7 @@ class Symbols:
         """Whether a tensor dimension `operand` may be read along a space dimension of `extent`: equal, or broadcast."""
         return (
             operand in (1, extent)
+            or self.whole(operand) == extent
             or self.parts(operand) <= self.parts(extent)
             or (isinstance(extent, int) and isinstance(operand, str))
         )

@@ -22,9 +22,11 @@ from onnxfuse.custom_ops.program import (
     Roll,
     Statement,
 )
+from onnxfuse.custom_ops.runtime_axes import RuntimeAxes
 from onnxfuse.custom_ops.types import value_type
 from onnxfuse.custom_ops.verify import MAX_ROLL_PARTS, MAX_ROLLS
 from onnxfuse.rewrites import cost
+from onnxfuse.rewrites.dims import Shape
 from onnxfuse.rewrites.fragment import RefusalError, Value
 from onnxfuse.rewrites.idioms import improve
 from onnxfuse.rewrites.layout import Layout
@@ -56,7 +58,8 @@ class _Emission:
         self.statements: list[Statement] = []
         self.numbers: dict[Statement, int] = {}
         self.value_numbers: dict[Value, int] = {}
-        self.tensors: dict[str, int] = {}
+        # Axes that arrive with a run are the first input.
+        self.tensors: dict[str, int] = {} if self.space.given is None else {self.space.given.tensor: 0}
         self.rolls: dict[Roll, int] = {}
 
     def run(self, outputs: list[tuple[str, str]]) -> Emitted:
@@ -64,7 +67,7 @@ class _Emission:
         for k, (name, storage) in enumerate(outputs):
             value = self.layout.produced[name]
             entries = self.layout.laid_out(value)
-            base = self.layout.behind(value)
+            base = base_value = self.layout.behind(value)
             if entries is None:
                 raise RefusalError("it only passes on what it reads")
             if not self.layout.fully_shown(value):
@@ -77,14 +80,16 @@ class _Emission:
             number = self.number(base)
             if value_type(storage) != value.type:
                 raise RefusalError(f"{name} has another element type than its computation gives")
-            results.append(Output(k, storage, self.stored(entries), number))
+            squeezed = base_value in self.layout.squeezed
+            self._check_left(name, base_value, value.shape, entries)
+            results.append(Output(k, storage, self.stored(entries), number, squeezed))
         order = self.order
         reduced = [k for k, d in enumerate(order) if d in self.space.reduced]
         if len(self.tensors) > cost.MAX_TENSORS or len(outputs) > cost.MAX_TENSORS:
             raise RefusalError(f"it would have more than {cost.MAX_TENSORS} inputs or outputs")
         if len(order) > 8:
             raise RefusalError("its iteration space has more than 8 dimensions")
-        if not self.tensors:
+        if len(self.tensors) <= (self.space.given is not None):
             raise RefusalError("it reads no tensor")
         extents = tuple(e if isinstance(e, int) else None for e in (self.space.extents[d] for d in order))
         kernel = Kernel(
@@ -94,6 +99,7 @@ class _Emission:
             statements=tuple(self.statements),
             outputs=tuple(results),
             rolls=tuple(self.rolls),
+            axes=self.axes(),
         )
         if len(kernel.rolls) > MAX_ROLLS or prod(2 * len(roll.dims) for roll in kernel.rolls) > MAX_ROLL_PARTS:
             raise RefusalError("it rolls more dimensions than a kernel may")
@@ -103,6 +109,26 @@ class _Emission:
         if len(program.text()) > 60000:
             raise RefusalError("its program would be too long")
         return Emitted(program, tuple(self.tensors), notes)
+
+    def axes(self) -> RuntimeAxes | None:
+        given = self.space.given
+        if given is None:
+            return None
+        dims = tuple(self.position[d] for d in self.space.named)
+        return RuntimeAxes(given.type, given.count, dims, given.scalar, given.noop)
+
+    def _check_left(self, name: str, value: Value, shape: Shape, entries: Entries) -> None:
+        """Refuses a result of which a run's axes may leave something else than its shape says."""
+        if self.space.given is None:
+            return
+        if sorted(entries) != sorted((d,) for d in self.space.order):
+            raise RefusalError(f"{name} has not all dimensions that the axes of a run may name")
+        if value in self.layout.squeezed:
+            return
+        for extent, (d,) in zip(shape, entries, strict=True):
+            left = self.space.symbols.whole(extent) is not None
+            if self.space.extents[d] != 1 and left == (d in self.layout.depends[value]):
+                raise RefusalError(f"what the axes of a run leave of {name} is not known")
 
     def _check_extents(self, kernel: Kernel) -> None:
         shown = {e.plain for s in kernel.statements if isinstance(s, Input) for e in s.map}

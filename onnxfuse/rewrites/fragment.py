@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from onnxfuse.rewrites import views
 from onnxfuse.rewrites.dims import Shape, Symbols
 from onnxfuse.rewrites.views import View
 
-__all__ = ["Builder", "Fragment", "RefusalError", "Value"]
+__all__ = ["Axes", "Builder", "Fragment", "GivenAxes", "RefusalError", "Value"]
 
 
 class RefusalError(Exception):
@@ -32,14 +33,29 @@ class RefusalError(Exception):
 NO_VIEW = View((), (), (), {})
 
 
+@dataclass(frozen=True)
+class GivenAxes:
+    """Axes that a tensor holds when the model runs: `count` of them (None: the run shows it), of `type`.
+
+    A `scalar` has no dimension. Where there are none, nothing is reduced with `noop`, else everything is.
+    """
+
+    tensor: str
+    type: str
+    count: int | None
+    scalar: bool = False
+    noop: bool = False
+
+
 @dataclass(eq=False, slots=True)
 class Value:
     """A value of a fragment; two are the same value only if they are the same object.
 
     `op` is "tensor" (a read of the ONNX tensor `tensor`), "const" (`const`, every dimension 1), "view" (the
-    operand's elements rearranged by `view`), "cast", or a primitive. `type` is a
+    operand's elements rearranged by `view`), "squeeze" (without the dimensions that `given` axes name), "cast", or a
+    primitive. `type` is a
     value type of the program language, `storage` the element type of a tensor. Reductions have `axes` and `keepdims`,
-    scans one of `axes`; scans and arguments have `flags`.
+    scans one of `axes`; both may have `given` axes instead; scans and arguments have `flags`.
     """
 
     op: str
@@ -53,6 +69,7 @@ class Value:
     axes: tuple[int, ...] = ()
     keepdims: bool = True
     flags: tuple[str, ...] = ()
+    given: GivenAxes | None = None
 
     @property
     def reduces(self) -> bool:
@@ -76,6 +93,10 @@ class Fragment:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     outputs: dict[str, Value] = field(default_factory=dict)
     inlined: frozenset[int] = frozenset()
+
+
+# Of a reduction: known ones, or those that arrive with a run.
+Axes: TypeAlias = Sequence[int] | GivenAxes
 
 
 class Builder:
@@ -125,18 +146,34 @@ class Builder:
             value = self(f"round_{storage}", value)
         return value
 
-    def reduce(
-        self, op: str, value: Value, axes: Sequence[int], keepdims: bool = True, flags: tuple[str, ...] = ()
-    ) -> Value:
+    def reduce(self, op: str, value: Value, axes: Axes, keepdims: bool = True, flags: tuple[str, ...] = ()) -> Value:
         """A reduction or an argument (`op` without its "reduce_") over `axes` of `value`."""
         name = f"reduce_{op}"
+        if isinstance(axes, GivenAxes):
+            return self._reduce_given(name, value, axes, keepdims)
         normal = self._axes(name, value, axes)
         shape = tuple(1 if k in normal else d for k, d in enumerate(value.shape) if keepdims or k not in normal)
         type_ = PRIMITIVES[name].result_type(value.type)
         return self._add(Value(name, type_, shape, (value,), axes=normal, keepdims=keepdims, flags=flags))
 
-    def scan(self, op: str, value: Value, axis: int, flags: tuple[str, ...] = ()) -> Value:
+    def _reduce_given(self, name: str, value: Value, axes: GivenAxes, keepdims: bool) -> Value:
+        self._check_type(name, value)
+        shape = tuple(self.symbols.left_by(axes.tensor, k, d) for k, d in enumerate(value.shape))
+        reduced = self._add(Value(name, value.type, shape, (value,), given=axes))
+        return reduced if keepdims else self.squeeze(reduced, axes)
+
+    def squeeze(self, value: Value, axes: GivenAxes) -> Value:
+        """A reduction over given axes, or what is computed from one, without the dimensions that they name."""
+        if axes.count is None:
+            raise RefusalError("the rank of its result is unknown: how many axes it has shows only when it runs")
+        shape = tuple(self.symbols.fresh() for _ in value.shape[axes.count :])
+        return self._add(Value("squeeze", value.type, shape, (value,), given=axes))
+
+    def scan(self, op: str, value: Value, axis: int | GivenAxes, flags: tuple[str, ...] = ()) -> Value:
         """A scan (`op` without its "scan_") along an axis of `value`."""
+        if isinstance(axis, GivenAxes):
+            self._check_type(f"scan_{op}", value)
+            return self._add(Value(f"scan_{op}", value.type, value.shape, (value,), flags=flags, given=axis))
         axes = self._axes(f"scan_{op}", value, [axis])
         return self._add(Value(f"scan_{op}", value.type, value.shape, (value,), axes=axes, flags=flags))
 
@@ -146,9 +183,12 @@ class Builder:
         normal = tuple(sorted({a + rank if a < 0 else a for a in axes}))
         if not normal or normal[0] < 0 or normal[-1] >= rank:
             raise RefusalError("its axes do not fit its input")
+        self._check_type(name, value)
+        return normal
+
+    def _check_type(self, name: str, value: Value) -> None:
         if value.type not in PRIMITIVES[name].types:
             raise RefusalError(f"{name} is not defined for elements of type {value.type}")
-        return normal
 
     def view(self, value: Value, entries: Sequence[int | None]) -> Value:
         """The same elements with dimensions of extent 1 added (None) or left out, or in another order."""

@@ -160,10 +160,12 @@ def _attach_gone(view: GraphView, fused: list[FusedNode], taken: set[int]) -> se
 
 def _check_allowed(fragment: Fragment, choice: Choice) -> None:
     """Refuses what can be in none of the rewrites asked for."""
-    scans = any(s.scans for s in fragment.steps)
+    if any(s.given is not None for s in fragment.steps) and "runtime_axes" not in choice.rewrites:
+        raise RefusalError("reductions over axes that arrive with a run are switched off (skip, only)")
+    scans = any(s.scans and s.given is None for s in fragment.steps)
     if scans and "scan" not in choice.rewrites:
         raise RefusalError("scans are switched off (skip, only)")
-    if any(s.reduces for s in fragment.steps) and choice.rewrites <= {"elementwise"}:
+    if any(s.reduces and s.given is None for s in fragment.steps) and choice.rewrites <= {"elementwise"}:
         raise RefusalError("reductions are switched off (skip, only)")
 
 
@@ -256,7 +258,7 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         reducing = {i for i in region.nodes if any(s.reduces or s.scans for s in fragments[i].steps)}
         raise _ScatterError("a fused kernel would read scattered elements, for its axes are not adjacent", reducing)
     rewrite = classify(kernel)
-    if rewrite == "scan" and choice.min_nodes > 1 and weight < cost.least_for_scan(kernel, choice.target):
+    if choice.min_nodes > 1 and weight < cost.least_for_scan(kernel, choice.target):
         raise RefusalError("ONNX Runtime scans along another axis than the last in less time on the CPU")
     if rewrite not in choice.rewrites:
         raise RefusalError(f"the rewrite {rewrite} is switched off (skip, only)")

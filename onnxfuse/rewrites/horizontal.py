@@ -94,7 +94,9 @@ def group_launches(view: GraphView) -> Groups:
             moved = sum(sizes.of(n) for n in names)
             if len(program.kernels) > 1:
                 continue  # a group already
-            if _is_scan(program.kernels[0]):
+            if program.axes is not None:
+                refuse(i, "which axes it reduces shows only when it runs")
+            elif _is_scan(program.kernels[0]):
                 refuse(i, "a scan needs a launch of its own")
             elif moved > LAUNCH_BYTES:
                 refuse(i, f"it moves {moved / 2**20:.1f} MiB: a launch of its own hardly matters")

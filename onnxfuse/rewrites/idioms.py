@@ -66,7 +66,7 @@ class _Rewriter:
             for total, factor in (found.operands, found.operands[::-1]) if op == "mul" else (found.operands,):
                 constant, summed = self.statements[factor], self.apply(total, "reduce_sum")
                 extents = [self.kernel.extents[d] for d in self.kernel.reduced_dims]
-                if summed is None or not isinstance(constant, Const) or None in extents:
+                if summed is None or not isinstance(constant, Const) or None in extents or self.kernel.axes is not None:
                     continue
                 n = prod(e or 0 for e in extents)
                 if abs((constant.value * n if op == "mul" else constant.value / n if n else 0) - 1) < 2**-20:

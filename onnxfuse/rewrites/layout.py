@@ -15,6 +15,8 @@ Rules
    run over them in the order of the space. No reduction and no scan takes what depends on a scan.
 4. A reshape that splits a dimension splits it for the whole region.
 5. A slice is read through where its source lies outside of the region.
+6. Where the axes of its reductions arrive with a run, all dimensions may be reduced. A value that was lies along them
+   all, but varies (`depends`) along none until it meets one that does; what is squeezed meets constants alone.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from dataclasses import dataclass, field
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.dims import Dim, Shape
-from onnxfuse.rewrites.fragment import Fragment, RefusalError, Value
+from onnxfuse.rewrites.fragment import Fragment, GivenAxes, RefusalError, Value
 from onnxfuse.rewrites.space import Entries, Place, Shown, Space
 
 __all__ = ["Layout"]
@@ -38,7 +40,8 @@ class Layout:
     `entries` has the values that steps compute, `depends` the dimensions on which they depend (fewer than those along
     which they lie, after an expansion), `shown` what of their extents the tensors behind them show, `reads` how each
     operand that lies outside is read, by (step, operand number); `produced` the value of each tensor that the region
-    computes, `passed` the reductions over extents of 1, `scanned` the scans and what depends on them.
+    computes, `passed` the reductions over extents of 1, `scanned` the scans and what depends on them, `squeezed` what
+    lacks the dimensions that a run's axes name.
     """
 
     space: Space
@@ -49,6 +52,7 @@ class Layout:
     produced: dict[str, Value] = field(default_factory=dict)
     passed: set[Value] = field(default_factory=set)
     scanned: set[Value] = field(default_factory=set)
+    squeezed: set[Value] = field(default_factory=set)
     work: int = 0  # cost of all steps, each counted once
 
     def add(self, fragment: Fragment) -> None:
@@ -66,6 +70,7 @@ class Layout:
         self.reads.update(pending.reads)
         self.passed.update(pending.passed)
         self.scanned.update(pending.scanned)
+        self.squeezed.update(pending.squeezed)
         self.produced.update(fragment.outputs)
 
     def behind(self, value: Value) -> Value:
@@ -109,12 +114,15 @@ class _Pending:
         self.reads: dict[tuple[Value, int], tuple[Place, ...]] = {}
         self.passed: set[Value] = set()
         self.scanned: set[Value] = set()
+        self.squeezed: set[Value] = set()
 
     def laid_out(self, value: Value) -> Entries | None:
         if value.op == "tensor" and value.tensor in self.base.produced:
             return self.laid_out(self.base.produced[value.tensor])
         if value.op == "view":
             source = self.laid_out(value.operands[0])
+            if self.is_squeezed(value):
+                raise RefusalError("it rearranges dimensions of which some go when the model runs")
             return None if source is None else self.forward(value, source)
         found = self.entries.get(value) or self.base.entries.get(value)
         return None if found is None else tuple(map(self.space.current, found))
@@ -142,9 +150,18 @@ class _Pending:
         # Laying out one operand may have split dimensions of another.
         operands = [None if e is None else tuple(map(self.space.current, e)) for e in operands]
         collective = step.reduces or step.scans
-        self.entries[step] = self.collective(step, operands[0]) if collective else self.elementwise(step, operands)
+        if any(map(self.is_squeezed, step.operands)) or step.op == "squeeze":
+            self.entries[step] = self.left(step, operands)
+        elif step.given is not None:
+            self.entries[step] = self.over_given(step, step.given, operands[0])
+        else:
+            self.entries[step] = self.collective(step, operands[0]) if collective else self.elementwise(step, operands)
         depends = {d for k in range(len(operands)) for d in self.dependence(step, k)}
-        if collective and step not in self.passed:
+        if step.given is not None and collective:
+            if depends != set(self.space.order):
+                raise RefusalError("what it reduces does not vary along all dimensions that its axes may name")
+            depends = set() if step.reduces else depends
+        elif collective and step not in self.passed:
             depends = depends - self.space.reduced if step.reduces else depends | self.space.reduced
         self.depends[step] = tuple(depends)
         if (step.scans and step not in self.passed) or any(self.after_scan(o) for o in step.operands):
@@ -191,7 +208,8 @@ class _Pending:
             if d in wholly or extent in parts or self.space.symbols.parts(extent) <= parts:
                 wholly.add(d)
                 del partly[d]
-        if (step.reduces or step.scans) and partly.keys() & self.space.reduced:
+        over = self.space.reduced if step.given is None else frozenset(self.space.named)
+        if (step.reduces or step.scans) and partly.keys() & over:
             raise RefusalError("what it reduces may be broadcast along its axes")
         if step.reduces and step not in self.passed:
             wholly -= self.space.reduced
@@ -215,7 +233,10 @@ class _Pending:
         if len(set(taken)) < len(taken):
             raise RefusalError("it combines two dimensions of its result with the same one of the region")
         for p, fixed_dims in enumerate(fixed):
-            if fixed_dims is not None and step.shape[p] != (extent := self.space.extent(fixed_dims)):
+            if fixed_dims is None:
+                continue
+            extent = self.space.extent(fixed_dims)
+            if extent not in (step.shape[p], self.space.symbols.whole(step.shape[p])):
                 raise RefusalError(
                     f"its shape is not known to be that of the region ({step.shape[p]} against {extent})"
                 )
@@ -244,9 +265,54 @@ class _Pending:
                 raise different
         self.space.replace(one, others)
 
+    def is_squeezed(self, value: Value) -> bool:
+        """Whether a value lacks the dimensions that a run's axes name."""
+        base = self.base.behind(value)
+        return base in self.squeezed or base in self.base.squeezed
+
+    def left(self, step: Value, operands: Sequence[Entries | None]) -> Entries:
+        """The entries of a squeezed value: those that it had before, whichever of them are left."""
+        kept: list[Entries] = []
+        for operand, entries in zip(step.operands, operands, strict=True):
+            if operand.op == "const":
+                continue
+            if step.op != "squeeze" and len(operand.shape) != len(step.shape):
+                raise RefusalError("it adds dimensions to what loses some when the model runs")
+            if entries is None or step.reduces or step.scans or self.is_squeezed(operand) == (step.op == "squeeze"):
+                raise RefusalError("it computes with dimensions of which some go when the model runs")
+            kept.append(entries)
+        self.squeezed.add(step)
+        if step.op == "squeeze":
+            if self.dependence(step, 0):
+                raise RefusalError("it leaves out dimensions along which its operand varies")
+            self.passed.add(step)
+        return kept[0]
+
+    def over_given(self, step: Value, axes: GivenAxes, entries: Entries | None) -> Entries:
+        """The entries of a reduction or a scan over axes that arrive with a run."""
+        operand, space = step.operands[0], self.space
+        if axes.tensor in self.base.produced:
+            raise RefusalError("its axes are computed in the region")
+        if self.after_scan(operand):
+            raise RefusalError("what it reduces or scans is computed from a scan, which must end first")
+        if entries is None:
+            fixed: list[tuple[int, ...] | None] = [(d,) for d in space.named] or [None] * len(operand.shape)
+            if len(fixed) != len(operand.shape) or any(
+                dims and space.extent(dims) != d for dims, d in zip(fixed, operand.shape, strict=True)
+            ):
+                raise RefusalError("its shape is not that of the region, whose reduction would have to be repeated")
+            entries = self.fill(operand.shape, fixed, range(len(operand.shape)))
+            self.read(step, 0, operand, entries)
+            entries = tuple(map(space.current, entries))
+        if any(len(dims) != 1 for dims in entries):
+            raise RefusalError("the region has dimensions that its axes cannot name")
+        space.give(axes, tuple(d for (d,) in entries))
+        return entries
+
     def collective(self, step: Value, entries: Entries | None) -> Entries:
         """The entries of a reduction or a scan, given those of its operand."""
         operand, space = step.operands[0], self.space
+        space.check_free("it reduces known")
         if entries is None:
             axes = [k for k in step.axes if operand.shape[k] != 1] or [step.axes[0]]
             fixed: list[tuple[int, ...] | None] = [None] * len(operand.shape)

@@ -85,9 +85,10 @@ def _reduce(at: Site) -> Shapes:
         return None
     if axes is None:
         if keepdims:
-            return [tuple(1 if d == 1 else at.symbols.fresh() for d in shape)]
-        if len(at.inputs) > 1 and at.inputs[1].shape == (1,):
-            return [tuple(at.symbols.fresh() for _ in shape[1:])]  # which one goes is unknown
+            return [tuple(at.symbols.left_by(at.node.input[1], k, d) for k, d in enumerate(shape))]
+        count = at.inputs[1].shape[0] if at.inputs[1].shape is not None and len(at.inputs[1].shape) == 1 else None
+        if isinstance(count, int) and count <= len(shape):
+            return [tuple(at.symbols.fresh() for _ in shape[count:])]  # which ones go is unknown
         return None
     if not axes and at.attribute("noop_with_empty_axes", 0):
         return [shape]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from onnxfuse.rewrites.dims import Dim, Shape, Symbols
-from onnxfuse.rewrites.fragment import RefusalError
+from onnxfuse.rewrites.fragment import GivenAxes, RefusalError
 from onnxfuse.rewrites.products import scaled
 from onnxfuse.rewrites.views import View
 
@@ -43,6 +43,7 @@ class Space:
 
     `distance` is how far from the right end each stood where it first came up. `rolled` are dimensions that no loop
     runs over and that are in no order: each is the row-major index over some that are, plus a shift, modulo its extent.
+    Where axes are `given` by a run, `named` are the dimensions that they can name, in their order: all that there are.
     """
 
     symbols: Symbols
@@ -52,6 +53,8 @@ class Space:
     splits: dict[int, tuple[int, ...]] = field(default_factory=dict)
     reduced: frozenset[int] = frozenset()
     rolled: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict)
+    given: GivenAxes | None = None
+    named: tuple[int, ...] = ()
 
     def copy(self) -> Space:
         """A copy to try something on."""
@@ -63,7 +66,24 @@ class Space:
             dict(self.splits),
             self.reduced,
             dict(self.rolled),
+            self.given,
+            self.named,
         )
+
+    def give(self, axes: GivenAxes, dims: tuple[int, ...]) -> None:
+        """Has a run's axes name these dimensions. Raises RefusalError."""
+        if self.given is not None and (self.given, self.named) != (axes, dims):
+            raise RefusalError("its axes are not those of the rest of the region, or may not be")
+        if self.reduced:
+            raise RefusalError("it reduces other axes than the rest of the region")
+        if self.rolled or sorted(dims) != sorted(self.order):
+            raise RefusalError("the region has dimensions that its axes cannot name")
+        self.given, self.named = axes, dims
+
+    def check_free(self, what: str) -> None:
+        """Refuses what would change the dimensions that a run's axes name."""
+        if self.given is not None:
+            raise RefusalError(f"{what} dimensions of a region whose axes arrive with a run")
 
     def walk(self) -> list[int]:
         """The dimensions as a kernel walks them, with the reduced ones next to each other.
@@ -97,6 +117,7 @@ class Space:
 
     def roll(self, dims: tuple[int, ...], shift: int) -> tuple[int, ...]:
         """Dimensions whose index is that over `dims` plus `shift`, modulo their extent. Raises RefusalError."""
+        self.check_free("it rolls")
         base, before = self.rolled[dims[0]] if len(dims) == 1 and dims[0] in self.rolled else (dims, 0)
         base, extent = self.current(base), self.extent(dims)
         if not base or not isinstance(extent, int) or any(d in self.rolled for d in base):
@@ -159,12 +180,14 @@ class Space:
 
     def replace(self, d: int, others: tuple[int, ...]) -> None:
         """Makes a dimension the row-major product of others."""
+        self.check_free("it reshapes")
         self.order.remove(d)
         self.splits[d] = others
         self.reduced -= {d}
 
     def split(self, d: int, extents: Sequence[Dim]) -> tuple[int, ...]:
         """Splits a dimension in parts, the outermost first."""
+        self.check_free("it reshapes")
         if d in self.rolled:
             self.rebase(d)
         place = self.order.index(d)
@@ -277,7 +300,7 @@ class Space:
             if free:
                 result[p] = (next((d for d in free if self.distance[d] == distance), free[-1]),)
                 continue
-            if self.reduced:
+            if self.reduced or self.given is not None:
                 raise RefusalError("its shape is not that of the region, whose reduction would have to be repeated")
             if self.order and not may_grow:
                 raise RefusalError("it broadcasts the region to a larger shape, where its work would be repeated")

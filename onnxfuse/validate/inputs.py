@@ -201,6 +201,9 @@ def _draw(model: onnx.ModelProto, spec: InputSpec, sizes: Mapping[str, int], rng
         if is_mask(model, spec.name):
             return np.asarray(rng.integers(0, 2, shape)).astype(dtype)
         allowed = integer_range(model, spec.name, dtype)
+        if allowed.axes and np.prod(shape, dtype=object) <= allowed.high:
+            axes = rng.permutation(allowed.high)[: int(np.prod(shape))]
+            return np.asarray(axes - allowed.high * rng.integers(0, 2, axes.shape)).astype(dtype).reshape(shape)
         if allowed.choices:
             return np.asarray(rng.choice(np.array(allowed.choices), shape)).astype(dtype)
         return np.asarray(rng.integers(allowed.low, allowed.high, shape)).astype(dtype)

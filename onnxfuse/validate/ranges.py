@@ -7,12 +7,14 @@ uses; so an integer input is followed to the operators that limit it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
+
+from onnxfuse.rewrites.shapes import infer
 
 __all__ = ["MOVES", "IntegerRange", "Scope", "all_nodes", "integer_range"]
 
@@ -40,8 +42,9 @@ _PLACES = {
     *(("Reshape", 1), ("Slice", 1), ("Slice", 2), ("Slice", 3), ("Slice", 4), ("Expand", 1), ("Tile", 1), ("Pad", 1)),
     *(("Range", 0), ("Range", 1), ("Range", 2), ("ConstantOfShape", 0), ("OneHot", 0), ("OneHot", 1), ("Resize", 3)),
     *(("Loop", 0), ("If", 0), ("TopK", 1), ("Split", 1), ("Unsqueeze", 1), ("Squeeze", 1), ("ReverseSequence", 1)),
-    *(("LSTM", 4), ("GRU", 4), ("RNN", 4), ("Trilu", 1), ("CumSum", 1)),
+    *(("LSTM", 4), ("GRU", 4), ("RNN", 4), ("Trilu", 1)),
 }
+_SCANS = {"CumSum", "CumProd"}
 _CONSTANT_ATTRIBUTES = ("value_int", "value_ints", "value_float", "value_floats")
 _SMALL = (0, 2)
 _WIDE = (-100, 101)
@@ -49,12 +52,16 @@ _WIDE = (-100, 101)
 
 @dataclass(frozen=True)
 class IntegerRange:
-    """Values to draw from: `choices` where there are any, else low (inside) to high (outside); and why these."""
+    """Values to draw from: `choices` where there are any, else low (inside) to high (outside); and why these.
+
+    Of `axes`, a tensor holds each once, counted from either end.
+    """
 
     low: int
     high: int
     choices: tuple[int, ...]
     why: str
+    axes: bool = False
 
 
 @dataclass
@@ -62,6 +69,7 @@ class _Facts:
     bounds: list[int]
     choices: list[int]
     place: bool = False
+    reduced: list[str] = field(default_factory=list)  # tensors whose axes the values are
 
 
 class Scope:
@@ -124,6 +132,8 @@ def _follow(graph: Scope, name: str) -> _Facts:
             kind = node.op_type
             if (kind, position) in _PLACES:
                 facts.place = True
+            if position == 1 and (kind.startswith("Reduce") or kind in _SCANS):
+                facts.reduced.append(node.input[0])
             if kind in ("Gather", "GatherElements") and position == 1:
                 rows = graph.rows(node.input[0], _axis(node))
                 if rows:
@@ -142,12 +152,16 @@ def _follow(graph: Scope, name: str) -> _Facts:
 def integer_range(model: onnx.ModelProto, name: str, dtype: np.dtype[Any]) -> IntegerRange:
     """The range for an integer input of the model.
 
-    In this order: 0 and 1 for a mask (by its name); below the smallest table that it indexes; the constants that it is
-    compared with; 0 and 1 where it decides a shape or a place; else -100 to 100, as far as its type goes.
+    In this order: 0 and 1 for a mask (by its name); the axes of what it reduces; below the smallest table that it
+    indexes; the constants that it is compared with; 0 and 1 where it decides a shape or a place; else -100 to 100, as
+    far as its type goes.
     """
     if "mask" in name.lower():
         return IntegerRange(*_SMALL, (), "mask")
     facts = _follow(Scope(all_nodes(model.graph), model.graph), name)
+    if facts.reduced:
+        rank = _least_rank(model, facts.reduced)
+        return IntegerRange(-rank, rank, (), "axes of a reduction", axes=True)
     if facts.bounds:
         return IntegerRange(0, min(facts.bounds), (), f"index below {min(facts.bounds)}")
     if facts.choices and not facts.place:
@@ -157,3 +171,10 @@ def integer_range(model: onnx.ModelProto, name: str, dtype: np.dtype[Any]) -> In
         return IntegerRange(*_SMALL, (), "decides a shape or a place")
     limits = np.iinfo(dtype)
     return IntegerRange(max(_WIDE[0], int(limits.min)), min(_WIDE[1], int(limits.max) + 1), (), "any")
+
+
+def _least_rank(model: onnx.ModelProto, names: Iterable[str]) -> int:
+    """The least rank of those of these values that is known, else 1."""
+    graph = infer(model).graph
+    known = {v.name: v.type.tensor_type for v in (*graph.input, *graph.value_info, *graph.output)}
+    return min((len(known[n].shape.dim) for n in names if n in known and known[n].HasField("shape")), default=1)

@@ -33,6 +33,7 @@ def model(text: str) -> onnx.ModelProto:
     names = [f"x{i}" for i in range(len(program.inputs))]
     outputs = [f"y{i}" for i in range(len(program.outputs))]
     op_type = "FusedScan" if "scan_" in text else "FusedReduction" if "reduce_" in text else "FusedElementwise"
+    op_type = "FusedRuntimeAxes" if program.axes is not None else op_type
     node = helper.make_node(op_type, names, outputs, domain="onnxfuse", program=text)
 
     def infos(names: Sequence[str], tensors: Sequence[tuple[str, int]]) -> list[onnx.ValueInfoProto]:
@@ -101,10 +102,13 @@ class Tensor:
 
 
 def bind(
-    node: ort.InferenceSession, inputs: Sequence[Tensor], outputs: Sequence[Tensor], device: int = 0
+    node: ort.InferenceSession, inputs: Sequence[Tensor | Array], outputs: Sequence[Tensor], device: int = 0
 ) -> ort.IOBinding:
     binding = node.io_binding()
     for i, x in enumerate(inputs):
+        if not isinstance(x, Tensor):  # in host memory
+            binding.bind_cpu_input(f"x{i}", x)
+            continue
         binding.bind_input(f"x{i}", "cuda", device, to_onnx(x.type), list(x.shape), x.pointer)
     for i, y in enumerate(outputs):
         binding.bind_output(f"y{i}", "cuda", device, to_onnx(y.type), list(y.shape), y.pointer)

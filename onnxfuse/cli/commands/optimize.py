@@ -61,7 +61,8 @@ def optimize(
 ) -> None:
     """Fuse what pays on the target, write the model, and show what was fused and what was not and why.
 
-    The kinds of fusion that --skip and --only take: elementwise, layer_norm, rms_norm, softmax, reduction, scan.
+    The kinds of fusion that --skip and --only take: elementwise, layer_norm, rms_norm, softmax, reduction, scan,
+    runtime_axes.
     Run onnxfuse as the last tool: many others lose the local functions of fused nodes.
 
     \b

@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from onnxfuse.custom_ops.runtime_axes import choices
 from onnxfuse.custom_ops.types import from_onnx, value_type
-from onnxfuse.rewrites.fragment import Builder, RefusalError, Value
+from onnxfuse.rewrites.fragment import Builder, GivenAxes, RefusalError, Value
 from onnxfuse.rewrites.shapes import TensorType
+
+# Sets of axes that a run may bring to one node: each gets kernels of its own, and `compile` makes those of all.
+MAX_AXES = 32
 
 __all__ = ["LOWERINGS", "Lowering", "Operator", "lowering"]
 
@@ -57,12 +61,29 @@ class Operator:
             raise RefusalError(f"the element type of {self.inputs[i]} is unknown, or not one that onnxfuse fuses")
         return known.type
 
+    def knows(self, i: int) -> bool:
+        """Whether the value of input `i` is known before a run."""
+        return self.inputs[i] in self.constants or self.inputs[i] in self.derived
+
     def constant(self, i: int, what: str) -> np.ndarray:
         """Input `i`, which must be constant, or integers that follow from shapes."""
         found = self.constants.get(self.inputs[i], self.derived.get(self.inputs[i]))
         if found is None:
             raise RefusalError(f"{what} is not constant")
         return found
+
+    def given_axes(self, i: int, rank: int, what: str) -> GivenAxes:
+        """Input `i`, axes of a tensor of that rank that only a run shows; RefusalError where they may be too many."""
+        name = self.inputs[i]
+        known = self.types.get(name)
+        if known is None or known.type not in ("i32", "i64") or known.shape is None or len(known.shape) > 1:
+            raise RefusalError(f"{what} is not constant, and not known to be a vector of integers")
+        count = 1 if not known.shape else known.shape[0] if isinstance(known.shape[0], int) else None
+        if count is not None and not 1 <= count <= rank:
+            raise RefusalError(f"{what} holds {count} axes of a tensor of rank {rank}")
+        if (sets := choices(rank, count)) > MAX_AXES:
+            raise RefusalError(f"{what} may be any of {sets} sets; a fused node prepares for at most {MAX_AXES}")
+        return GivenAxes(name, known.type, count, not known.shape)
 
     def attribute(self, name: str, default: Any) -> Any:
         """An attribute's value, or the operator's default."""

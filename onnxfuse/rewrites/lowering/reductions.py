@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from onnxfuse.custom_ops.types import is_float
 from onnxfuse.rewrites.dims import Shape
-from onnxfuse.rewrites.fragment import Builder, RefusalError, Value
+from onnxfuse.rewrites.fragment import Axes, Builder, GivenAxes, RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import Operator, lowering
 from onnxfuse.rewrites.shape_site import only_axes
 
@@ -16,7 +17,7 @@ __all__: list[str] = []
 _CHANGES_ELEMENTS = frozenset(("L1", "L2", "LogSum", "LogSumExp", "SumSquare"))
 
 
-def _given_axes(op: Operator, shape: Shape, *, keepdims: bool) -> list[int]:
+def _known_axes(op: Operator, shape: Shape, *, keepdims: bool) -> list[int]:
     """The axes that the attribute or the input gives, none where there are none; an input's may follow from shapes."""
     if not op.has(1):
         return [int(a) for a in op.attribute("axes", [])]
@@ -30,9 +31,27 @@ def _given_axes(op: Operator, shape: Shape, *, keepdims: bool) -> list[int]:
     return [int(a) for a in op.constant(1, "its axes input").reshape(-1)]
 
 
-def reduced_axes(op: Operator, shape: Shape, *, keepdims: bool = True) -> list[int]:
+def _takes_axes_of_run(op: Operator, shape: Shape, *, keepdims: bool) -> bool:
+    """Whether only a run shows its axes."""
+    if not op.has(1) or op.knows(1):
+        return False
+    known = op.types.get(op.inputs[1])
+    only = only_axes(shape, None if known is None else known.shape)
+    return only is None and not (keepdims and all(d == 1 for d in shape))
+
+
+def _axes_of_run(op: Operator, shape: Shape, kind: str) -> GivenAxes:
+    axes = op.given_axes(1, len(shape), "its axes input")
+    if axes.count is not None or not op.attribute("noop_with_empty_axes", 0):
+        return axes
+    if kind in _CHANGES_ELEMENTS:
+        raise RefusalError("whether it reduces anything shows only when it runs (noop_with_empty_axes)")
+    return replace(axes, noop=True)
+
+
+def _reduced_axes(op: Operator, shape: Shape, *, keepdims: bool) -> list[int]:
     """The axes of a reduction of a tensor of `shape`, all where none are given; empty where it reduces nothing."""
-    axes = _given_axes(op, shape, keepdims=keepdims)
+    axes = _known_axes(op, shape, keepdims=keepdims)
     if not axes and op.attribute("noop_with_empty_axes", 0):
         return []
     if not shape:
@@ -40,11 +59,13 @@ def reduced_axes(op: Operator, shape: Shape, *, keepdims: bool = True) -> list[i
     return axes or list(range(len(shape)))
 
 
-def log_sum_exp(b: Builder, x: Value, axes: Sequence[int], keepdims: bool) -> Value:
+def log_sum_exp(b: Builder, x: Value, axes: Axes, keepdims: bool) -> Value:
     """log(sum(exp(x))) with the maximum taken out, where it is finite."""
     highest = b.reduce("max", x, axes)
     shift = b("where", b("isinf", highest), 0.0, highest)
     total = b("add", b("log", b.reduce("sum", b("exp", b("sub", x, shift)), axes)), shift)
+    if isinstance(axes, GivenAxes):
+        return total if keepdims else b.squeeze(total, axes)
     normal = {a % len(x.shape) for a in axes}
     return total if keepdims else b.view(total, [k for k in range(len(x.shape)) if k not in normal])
 
@@ -58,7 +79,12 @@ def _reduction(op: Operator) -> Sequence[Value]:
     if x.op == "const":
         raise RefusalError("its input is constant")
     keepdims = bool(op.attribute("keepdims", 1))
-    axes, kind = reduced_axes(op, x.shape, keepdims=keepdims), op.op_type.removeprefix("Reduce")
+    kind = op.op_type.removeprefix("Reduce")
+    axes: Axes
+    if _takes_axes_of_run(op, x.shape, keepdims=keepdims):
+        axes = _axes_of_run(op, x.shape, kind)
+    else:
+        axes = _reduced_axes(op, x.shape, keepdims=keepdims)
     if not axes:
         if kind in _CHANGES_ELEMENTS:
             raise RefusalError("it reduces nothing (noop_with_empty_axes)")

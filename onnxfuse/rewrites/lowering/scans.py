@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnxfuse.rewrites.fragment import RefusalError, Value
+from onnxfuse.rewrites.fragment import GivenAxes, RefusalError, Value
 from onnxfuse.rewrites.lowering.operator import Operator, lowering
 
 __all__ = ["SCANS"]
@@ -17,11 +17,20 @@ def _scan(op: Operator) -> Sequence[Value]:
     x = op.value(0)
     if x.op == "const" or not x.shape:
         raise RefusalError("its input is a scalar or constant")
+    flags = tuple(flag for flag in ("exclusive", "reverse") if op.attribute(flag, 0))
+    return [op.build.scan(SCANS[op.op_type], x, _axis(op, len(x.shape)), flags)]
+
+
+def _axis(op: Operator, rank: int) -> int | GivenAxes:
+    if rank > 1 and not op.knows(1):
+        given = op.given_axes(1, rank, "its axis")
+        if given.count != 1:
+            raise RefusalError("its axis is not known to be one number")
+        return given
     axis = op.constant(1, "its axis")
     if axis.size != 1:
         raise RefusalError("its axis is not one number")
-    flags = tuple(flag for flag in ("exclusive", "reverse") if op.attribute(flag, 0))
-    return [op.build.scan(SCANS[op.op_type], x, int(axis.reshape(-1)[0]), flags)]
+    return int(axis.reshape(-1)[0])
 
 
 @lowering("ArgMax", "ArgMin")
