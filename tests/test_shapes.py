@@ -327,3 +327,66 @@ def test_gathering_by_several_indices(batch_dims: int, expected: tuple[object, .
     )
     scope = symbolic_scope(infer(model).graph, {}, Symbols(), model.graph)
     assert scope["y"].shape == expected
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("Tile (x, repeats)", ("4*N", 8, "6*M", 5)),
+        ("Tile (x, counted)", ("N*N", 8, "M", 5)),
+        ("DepthToSpace <blocksize = 2> (x)", ("N", 2, "2*M", 10)),
+        ("SpaceToDepth <blocksize = 5> (x)", ("N", 200, "(M)/(5)", 1)),
+        ("GatherElements <axis = 2> (x, i)", ("N", 8, "K", 5)),
+        ("ScatterElements <axis = 2> (x, i, x)", ("N", 8, "M", 5)),
+        ("Trilu (x)", ("N", 8, "M", 5)),
+        ('Einsum <equation = "nchw, nckw -> nhk"> (x, z)', ("N", "M", "K")),
+    ],
+)
+def test_shapes_that_onnx_leaves_open(node: str, expected: tuple[object, ...]) -> None:
+    """`x` has no name for any extent in ONNX's inference, where its target is computed: all follows from ours."""
+    model = parse(
+        "g (float[N, 8, M, 5] x0, int64[N, 8, K, 5] i, float[N, 8, K, 5] z) => (float y) "
+        "<int64[4] repeats = {4, 1, 6, 1}, int64[3] ones = {1, 1, 1}, int64[1] zero = {0}> { "
+        "sh = Shape (x0) n = Gather (sh, zero) counted = Concat <axis = 0> (n, ones) flat = Reshape (x0, sh) "
+        f"x = Identity (flat) y = {node} }}"
+    )
+    scope = symbolic_scope(infer(model).graph, {}, Symbols(), model.graph)
+    assert scope["x"].shape == ("N", 8, "M", 5)
+    assert scope["y"].shape == expected
+
+
+def test_a_bias_repeated_for_each_of_a_batch() -> None:
+    """ALiBi: slopes for each head, as often as there are samples, join the softmax behind them."""
+    graph = (
+        "g (float[N, 4, 6, 6] x, float[4, 1, 6] slopes, float[N, 1, 6, 6] mask) => (float[N, 4, 6, 6] y) "
+        "<int64[2] ones = {1, 1}, int64[1] zero = {0}, int64[3] heads = {-1, 6, 6}, int64[4] back = {-1, 4, 6, 6}> "
+        "{ sh = Shape (x) n = Gather (sh, zero) repeats = Concat <axis = 0> (n, ones) bias = Tile (slopes, repeats) "
+        "scores = Reshape (x, heads) biased = Add (scores, bias) all = Reshape (biased, back) "
+        "masked = Add (all, mask) y = Softmax <axis = -1> (masked) }"
+    )
+    for n in (1, 3):
+        nodes, model, _ = optimized(graph, sizes={"N": n}, target="cuda")
+        assert nodes == ["FusedSoftmax"]
+        assert "Add" not in [node.op_type for node in model.graph.node]
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("Concat <axis = 0> (n, minus, six)", ("N", 4, 6)),  # -1: the extent stays
+        ("Concat <axis = 0> (minus, minus, six)", ("N", 4, 6)),
+        ("Concat <axis = 0> (less, minus, six)", None),  # n - 1 may be below 0
+    ],
+)
+def test_expanding_but_for_some_axes(target: str, expected: tuple[object, ...] | None) -> None:
+    """torch.expand, whose -1 TorchScript's exporter replaces when the model runs."""
+    model = parse(
+        "g (float[N, 4, 1] x) => (float y) <int64[1] zero = {0}, int64[1] minus = {-1}, int64[1] six = {6}, "
+        "int64 negative = {-1}, int64[3] same = {0, 0, 0}> { sh = Shape (x) n = Gather (sh, zero) "
+        f"less = Add (n, minus) given = {target} count = Shape (given) "
+        "ones = ConstantOfShape <value = int64[1] {1}> (count) kept = Mul (ones, negative) "
+        "stays = Equal (given, kept) extents = Where (stays, ones, given) y = Expand (x, extents) }"
+    )
+    scope = symbolic_scope(infer(model).graph, {}, Symbols(), model.graph)
+    found = scope["y"].shape
+    assert found == expected if expected is not None else found is None or found[0] != "N"

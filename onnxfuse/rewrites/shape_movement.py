@@ -100,6 +100,24 @@ def _expand(at: Site) -> Shapes:
     return None if shape is None or wanted is None else [at.symbols.broadcast((shape, tuple(wanted)))]
 
 
+def _tile(at: Site) -> Shapes:
+    shape, repeats = at.inputs[0].shape, at.dims(1)
+    if shape is None or repeats is None or len(repeats) != len(shape):
+        return None
+    return [tuple(scaled(d, r) for d, r in zip(shape, repeats, strict=True))]
+
+
+def _blocks(at: Site) -> Shapes:
+    """DepthToSpace and SpaceToDepth: blocks of positions become channels, or come from them."""
+    shape, size = at.inputs[0].shape, at.attribute("blocksize")
+    if shape is None or len(shape) != 4 or not isinstance(size, int):
+        return None
+    batch, channels, *spatial = shape
+    if at.node.op_type == "DepthToSpace":
+        return [(batch, quotient(channels, size * size), *(scaled(d, size) for d in spatial))]
+    return [(batch, scaled(channels, size * size), *(quotient(d, size) for d in spatial))]
+
+
 def _constant_of_shape(at: Site) -> Shapes:
     wanted = at.dims(0)
     return None if wanted is None else [tuple(wanted)]
@@ -111,6 +129,10 @@ def _gather(at: Site) -> Shapes:
         return None
     axis = int(str(at.attribute("axis", 0))) % len(shape)
     return [(*shape[:axis], *indices, *shape[axis + 1 :])]
+
+
+def _gather_elements(at: Site) -> Shapes:
+    return [at.inputs[1].shape]
 
 
 def _gather_nd(at: Site) -> Shapes:
@@ -186,8 +208,12 @@ MOVEMENT: dict[str, Callable[[Site], Shapes]] = {
     "Reshape": _reshape,
     "Flatten": _flatten,
     "Expand": _expand,
+    "Tile": _tile,
+    "DepthToSpace": _blocks,
+    "SpaceToDepth": _blocks,
     "ConstantOfShape": _constant_of_shape,
     "Gather": _gather,
+    "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "Range": _range,
     "Slice": _slice,

@@ -79,6 +79,24 @@ def _gemm(at: Site) -> Shapes:
     return [(a[1] if at.attribute("transA", 0) else a[0], b[0] if at.attribute("transB", 0) else b[1])]
 
 
+def _einsum(at: Site) -> Shapes:
+    """Letters stand for extents; with an output that is spelled out, and no dots for what is left over."""
+    given = at.attribute("equation")
+    equation = given.decode().replace(" ", "") if isinstance(given, bytes) else ""
+    terms, arrow, result = equation.partition("->")
+    if not arrow or "." in equation:
+        return None
+    extents: dict[str, list[Dim]] = {}
+    for term, value in zip(terms.split(","), at.inputs, strict=False):
+        if value.shape is None or len(value.shape) != len(term):
+            return None
+        for letter, extent in zip(term, value.shape, strict=True):
+            extents.setdefault(letter, []).append(extent)
+    if any(letter not in extents for letter in result):
+        return None
+    return [tuple(at.symbols.broadcast((d,) for d in extents[letter])[0] for letter in result)]
+
+
 def _reduce(at: Site) -> Shapes:
     shape, axes, keepdims = at.inputs[0].shape, at.axes(), bool(at.attribute("keepdims", 1))
     if shape is None:
@@ -172,7 +190,8 @@ Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor Log Neg Not Rec
 Softplus Softsign Sqrt Tan Tanh Elu Selu Celu HardSigmoid HardSwish LeakyRelu ThresholdedRelu Shrink Gelu Mish Swish
 PRelu Clip Cast CastLike Identity IsInf IsNaN BitwiseNot Softmax LogSoftmax Hardmax LpNormalization
 MeanVarianceNormalization InstanceNormalization GroupNormalization RMSNormalization BatchNormalization Dropout CumSum
-CumProd LRN QuantizeLinear DequantizeLinear
+CumProd LRN QuantizeLinear DequantizeLinear Trilu Scatter ScatterElements ScatterND ReverseSequence Bernoulli
+RandomNormalLike RandomUniformLike RotaryEmbedding
 """
 _REDUCTIONS = """
 ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare
@@ -187,6 +206,7 @@ RULES: dict[str, Callable[[Site], Shapes]] = {
     "LayerNormalization": _layer_norm,
     "MatMul": _matmul,
     "Gemm": _gemm,
+    "Einsum": _einsum,
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),
     "Pad": _pad,
     **dict.fromkeys(("Resize", "Upsample"), _resize),

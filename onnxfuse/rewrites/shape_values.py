@@ -52,12 +52,27 @@ def _remainder(a: Dim | float, b: Dim | float) -> Any:
     raise ValueError("the remainder is not known, or which one it is")
 
 
+def _equal(a: Dim | float, b: Dim | float) -> bool:
+    """Whether numbers or symbols are equal: a dimension is none of the numbers below 0.
+
+    Raises:
+        ValueError: it is not known.
+    """
+    if a == b:
+        return True
+    for p, q in ((a, b), (b, a)):
+        if isinstance(p, str) and (isinstance(q, str) or q >= 0 or "-" in p):  # a difference may be below 0
+            raise ValueError("whether they are equal is not known")
+    return False
+
+
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "Add": _plus,
     "Sub": _minus,
     "Mul": scaled,
     "Div": _quotient,
     "Mod": _remainder,
+    "Equal": _equal,
 }
 _ROUNDING: dict[str, Callable[[float], int]] = {"Floor": math.floor, "Ceil": math.ceil}
 
@@ -130,6 +145,11 @@ def _compute(node: onnx.NodeProto, inputs: list[SymbolicValue], axis: int) -> Sy
         return _array([_ARITHMETIC[op_type](p, q) for p, q in zip(a.reshape(-1), b.reshape(-1), strict=True)]).reshape(
             a.shape
         )
+    if op_type == "Where":  # as torch.expand is exported: -1 stands for an extent that stays
+        condition, yes, no = np.broadcast_arrays(*inputs)
+        return np.where(condition.astype(bool), yes, no)
+    if op_type == "Expand":
+        return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(int(d) for d in inputs[1])))
     if op_type == "ReduceProd":
         product: Any = 1
         for element in x.reshape(-1):
