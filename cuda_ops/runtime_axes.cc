@@ -25,6 +25,21 @@ int64_t count_of(const RuntimeAxes& axes, const Shape& shape) {
   return count;
 }
 
+// All sets that so many numbers can name.
+std::vector<uint32_t> possible_dims(const Program& program, const Shape& shape) {
+  const Kernel& kernel = program.kernels.front();
+  const RuntimeAxes& axes = *kernel.axes;
+  const int64_t count = count_of(axes, shape);
+  if (count == 0) return {axes.noop ? 0 : all_dims(axes)};
+  std::vector<uint32_t> sets;
+  for (uint32_t set = 1; set <= all_dims(axes); ++set) {
+    int64_t size = 0;
+    for (uint32_t rest = set; rest != 0; rest &= rest - 1) ++size;
+    if (any_squeezed(kernel) ? size == count : size <= count) sets.push_back(set);
+  }
+  return sets;
+}
+
 // A kernel with some dimensions reduced: they come to stand next to each other, in front of the last one's followers.
 class Reducer {
  public:
@@ -141,25 +156,20 @@ uint32_t named_dims(const Program& program, const Shape& shape, const void* numb
   return dims;
 }
 
-std::vector<uint32_t> possible_dims(const Program& program, const Shape& shape) {
-  const Kernel& kernel = program.kernels.front();
-  const RuntimeAxes& axes = *kernel.axes;
-  const int64_t count = count_of(axes, shape);
-  if (count == 0) return {axes.noop ? 0 : all_dims(axes)};
-  std::vector<uint32_t> sets;
-  for (uint32_t set = 1; set <= all_dims(axes); ++set) {
-    int64_t size = 0;
-    for (uint32_t rest = set; rest != 0; rest &= rest - 1) ++size;
-    if (any_squeezed(kernel) ? size == count : size <= count) sets.push_back(set);
-  }
-  return sets;
-}
-
 std::shared_ptr<const Program> over_dims(const Program& program, uint32_t dims) {
   auto result = std::make_shared<Program>();
   result->kernels.push_back(Reducer(program.kernels.front(), dims).run());
   result->inputs = program.inputs;
   result->outputs = program.outputs;
+  return result;
+}
+
+std::vector<std::shared_ptr<const Program>> possible_programs(const std::shared_ptr<const Program>& program,
+                                                              const std::vector<Shape>& shapes) {
+  if (runtime_axes(*program) == nullptr) return {program};
+  if (shapes.empty()) throw ProgramError("the shape of the axes is missing");
+  std::vector<std::shared_ptr<const Program>> result;
+  for (const uint32_t dims : possible_dims(*program, shapes[0])) result.push_back(over_dims(*program, dims));
   return result;
 }
 

@@ -18,10 +18,11 @@ const RuntimeAxes* runtime_axes(const Program& program);
 // their number is not what the program says.
 uint32_t named_dims(const Program& program, const Shape& shape, const void* numbers);
 
-// All sets that so many numbers can name.
-std::vector<uint32_t> possible_dims(const Program& program, const Shape& shape);
-
 // The program that reduces these dimensions. It has the same inputs, though none of its statements reads input 0.
 std::shared_ptr<const Program> over_dims(const Program& program, uint32_t dims);
+
+// All that a run with inputs of these shapes can make of the program; where no axes arrive with a run, the program.
+std::vector<std::shared_ptr<const Program>> possible_programs(const std::shared_ptr<const Program>& program,
+                                                              const std::vector<Shape>& shapes);
 
 }  // namespace onnxfuse

@@ -2,8 +2,8 @@
 
 TARGET is the executable onnxfuse-fuzz-program (`make fuzz-programs` builds it and comes here). The corpus in --corpus
 starts from the programs of random graphs, of the published models that models/cache holds and of the tests' corpora of
-CUDA kernels, scans and rolls, and keeps what the fuzzer finds from run to run. A finding is left beside that folder as
-crash-* (or timeout-*, oom-*), and the exit code is 1.
+CUDA kernels, scans, rolls and axes, and keeps what the fuzzer finds from run to run. A finding is left beside that
+folder as crash-* (or timeout-*, oom-*), and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+import axes_corpus
 import cuda_corpus
 import roll_corpus
 import scan_corpus
@@ -40,6 +41,7 @@ def programs(graphs: int) -> Iterator[str]:
             yield case.text
     for type_ in ("f32", "f16", "i64"):
         yield from (case.text for case in roll_corpus.cases(type_))
+    yield from (text for text, _, _ in axes_corpus.CASES.values())
     sources = [random_model(seed)[0] for seed in range(graphs)]
     sources += sorted((ROOT / "models" / "cache").glob("*.onnx"))
     for source in sources:
@@ -71,6 +73,7 @@ def dictionary() -> str:
     ]
     words += ["-1*d", "0", "281474976710655", "4294967296", "2147483648", "inf", "-inf", "nan", "-0.0", "1e-45", "true"]
     words += ["onnxfuse 1\n", " |", " exclusive", " reverse", " last", "\nr0 = roll ", "+r0", "+2*r1"]
+    words += ["\naxes 0 i64 [1] d0", "[?]", "[]", " noop", " squeezed"]
     return "".join('"' + w.replace("\n", "\\x0a") + '"\n' for w in words)
 
 

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import axes_corpus
 import cuda_corpus
 import pytest
 import roll_corpus
@@ -69,6 +70,17 @@ def test_scans_and_arguments(compiler: Path, nvrtc: str, batch: list[cuda_corpus
 
 def test_rolls(compiler: Path, nvrtc: str) -> None:
     compile_all(compiler, nvrtc, [*roll_corpus.cases("f32"), *roll_corpus.cases("f16")], (75, 90, 120))
+
+
+def test_every_set_of_axes(compiler: Path, nvrtc: str) -> None:
+    """All that a run's axes can make of a program."""
+    cases = []
+    for name, (text, shapes, counts) in axes_corpus.CASES.items():
+        scalar = cuda_corpus.parse(text).inputs[0][1] == 0
+        for count in counts:
+            axes = () if scalar else (count,)
+            cases.append(cuda_corpus.Case(f"{name}-{count}".replace(" ", "-"), text, (axes, *shapes)))
+    compile_all(compiler, nvrtc, cases, (90,))
 
 
 @pytest.mark.parametrize("batch", batches(scan_corpus.schedules(), 40), ids=first_and_last)

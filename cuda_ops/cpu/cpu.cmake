@@ -17,8 +17,8 @@ endif()
 
 # Test tool, not installed: the engine without ONNX Runtime.
 add_executable(onnxfuse-cpucheck EXCLUDE_FROM_ALL
-  ${ops}/cpu/tools/check.cc ${ops}/parser.cc ${ops}/scanner.cc ${ops}/literal.cc ${ops}/verify.cc ${ops}/stores.cc
-  ${ops}/table.cc ${ops}/binding.cc ${cpu_sources} ${generated}/primitives.inc)
+  ${ops}/cpu/tools/check.cc
+  ${program_sources} ${cpu_sources} ${generated}/primitives.inc)
 target_include_directories(onnxfuse-cpucheck PRIVATE ${ops} ${generated})
 target_compile_options(onnxfuse-cpucheck PRIVATE -Wall -Wextra $<$<BOOL:${ONNXFUSE_WERROR}>:-Werror>)
 target_link_libraries(onnxfuse-cpucheck PRIVATE Threads::Threads)

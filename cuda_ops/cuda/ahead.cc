@@ -106,16 +106,6 @@ std::set<std::string> sources(const Program& program, const std::vector<Shape>& 
   return result;
 }
 
-// The program itself, or all that the axes of a run can make of it.
-std::vector<std::shared_ptr<const Program>> runnables(const std::shared_ptr<const Program>& program,
-                                                      const std::vector<Shape>& shapes) {
-  if (runtime_axes(*program) == nullptr) return {program};
-  if (shapes.empty()) throw ProgramError("the shape of the axes is missing");
-  std::vector<std::shared_ptr<const Program>> result;
-  for (const uint32_t dims : possible_dims(*program, shapes[0])) result.push_back(over_dims(*program, dims));
-  return result;
-}
-
 std::string one_line(std::string text) {
   std::replace_if(text.begin(), text.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
   return text;
@@ -130,7 +120,7 @@ std::vector<Job> jobs_of(const Request& request, std::ostream& report) {
       const auto program = parse_program(node.program);
       for (const int architecture : request.architectures) {
         for (const std::vector<Shape>& shapes : node.shapes) {
-          for (const auto& runnable : runnables(program, shapes)) {
+          for (const auto& runnable : possible_programs(program, shapes)) {
             for (const std::string& source : sources(*runnable, shapes, architecture)) {
               std::string key = kernel_key(source, architecture);
               if (seen.insert(key).second)

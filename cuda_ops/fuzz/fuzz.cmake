@@ -6,8 +6,8 @@ endif()
 set(sanitizers -g -O1 -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer
     -fno-sanitize-recover=undefined -fno-sanitize=float-cast-overflow,float-divide-by-zero)
 add_executable(onnxfuse-fuzz-program EXCLUDE_FROM_ALL
-  ${ops}/fuzz/fuzz_program.cc ${ops}/fuzz/mutator.cc ${ops}/parser.cc ${ops}/scanner.cc ${ops}/literal.cc ${ops}/verify.cc ${ops}/stores.cc
-  ${ops}/table.cc ${ops}/binding.cc ${ops}/inference.cc ${ops}/program_cache.cc ${cpu_sources} ${cuda_sources}
+  ${ops}/fuzz/fuzz_program.cc ${ops}/fuzz/mutator.cc
+  ${program_sources} ${ops}/program_cache.cc ${cpu_sources} ${cuda_sources}
   ${generated}/primitives.inc ${generated}/embedded_kernels.h ${generated}/embedded_kernels.cc)
 target_include_directories(onnxfuse-fuzz-program PRIVATE ${ops} ${generated})
 target_compile_options(onnxfuse-fuzz-program PRIVATE ${sanitizers})

@@ -20,6 +20,7 @@
 #include "inference.h"
 #include "inline_context.h"
 #include "program_cache.h"
+#include "runtime_axes.h"
 
 namespace onnxfuse {
 namespace {
@@ -50,6 +51,7 @@ class Extents {
 std::vector<Shape> fitting_shapes(const Program& program) {
   std::vector<Shape> shapes;
   for (const TensorInfo& input : program.inputs) shapes.emplace_back(input.rank, 1);
+  if (const RuntimeAxes* axes = runtime_axes(program)) shapes[0].assign(axes->scalar ? 0 : 1, axes->count.value_or(2));
   for (const Kernel& kernel : program.kernels) {
     for (const Statement& s : kernel.statements) {
       for (size_t d = 0; s.op == Op::input && d < s.map.size(); ++d) {
@@ -155,17 +157,25 @@ void try_shapes(const std::shared_ptr<const Program>& program, const std::vector
     infer_shapes(*program, symbolic);
   } catch (const ProgramError&) {
   }
-  BoundProgram bound;
+  std::vector<std::shared_ptr<const Program>> possible;
   try {
-    bound = bind(*program, shapes);
+    possible = possible_programs(program, shapes);
   } catch (const ProgramError&) {
     return;
   }
-  try {
-    generate(*program, bound, widened ? 2 : 16, launches);
-  } catch (const std::runtime_error&) {  // too many parameters, for one
+  for (const auto& runnable : possible) {
+    BoundProgram bound;
+    try {
+      bound = bind(*runnable, shapes);
+    } catch (const ProgramError&) {
+      continue;
+    }
+    try {
+      generate(*runnable, bound, widened ? 2 : 16, launches);
+    } catch (const std::runtime_error&) {  // too many parameters, for one
+    }
+    if (is_small(*runnable, bound)) run(runnable, shapes, bound, widened);
   }
-  if (is_small(*program, bound)) run(program, shapes, bound, widened);
 }
 
 }  // namespace

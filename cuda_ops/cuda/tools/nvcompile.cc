@@ -14,6 +14,7 @@
 #include "cases.h"
 #include "cuda/nvrtc.h"
 #include "run_case.h"
+#include "runtime_axes.h"
 #include "session.h"
 
 namespace onnxfuse::cuda {
@@ -43,13 +44,12 @@ void report(const std::string& name, int architecture, const std::string& log, d
   std::fflush(stdout);
 }
 
-void compile(const Case& request, bool print_source, LaunchMode mode) {
-  const auto program = parse_program(request.program);
-  const BoundProgram bound = bind(*program, request.shapes);
+void compile(const Program& program, const Case& request, bool print_source, LaunchMode mode) {
+  const BoundProgram bound = bind(program, request.shapes);
   for (const int architecture : request.architectures) {
     DeviceModel device;
     device.architecture = architecture;
-    for (const Generated& kernel : generate_kernels(*program, bound, request.types, request.alignments, device, mode)) {
+    for (const Generated& kernel : generate_kernels(program, bound, request.types, request.alignments, device, mode)) {
       if (print_source) {
         std::printf("%s", kernel.source.c_str());
         for (const LaunchGrid& grid : kernel.grids) {
@@ -93,8 +93,9 @@ int main(int count, char** arguments) {
       } else if (is("--run")) {
         run(request, *create(request, true));
       } else {
-        compile(request, is("--source"),
-                is("--persistent") ? onnxfuse::LaunchMode::persistent : onnxfuse::LaunchMode::automatic);
+        const auto mode = is("--persistent") ? onnxfuse::LaunchMode::persistent : onnxfuse::LaunchMode::automatic;
+        for (const auto& program : possible_programs(onnxfuse::parse_program(request.program), request.shapes))
+          compile(*program, request, is("--source"), mode);
       }
     });
   }
