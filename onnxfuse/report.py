@@ -69,6 +69,15 @@ class Fusion:
     source: tuple[SourceNode, ...] = field(default=(), repr=False)
     tensors: Mapping[str, Tensor] = field(default_factory=dict, repr=False, hash=False)
 
+    @property
+    def shared(self) -> tuple[SourceNode, ...]:
+        """The nodes of which it computes its part again.
+
+        They stay for others, or other fused nodes compute their own parts as well; then one of these replaces them and
+        has what is saved by it.
+        """
+        return tuple(node for node in self.source if node.name not in self.nodes)
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -140,7 +149,7 @@ class Report:
             "schema": 1,
             **{name: getattr(self, name) for name in ("model", "target", "nodes_before", "nodes_after")},
             **{name: getattr(self, name) for name in ("launches_saved", "bytes_saved", "notes")},
-            "fusions": [plain(f) for f in self.fusions],
+            "fusions": [plain(f) | {"shared": [node.name for node in f.shared]} for f in self.fusions],
             "groups": [plain(g) | {"launches_saved": g.launches_saved} for g in self.groups],
             "refusals": [plain(r) for r in self.refusals],
             "separate": [plain(r) for r in self.separate],

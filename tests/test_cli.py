@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 import typer
+from graphs import parse
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
@@ -454,6 +455,24 @@ def test_explain_names_every_source_node_and_writes_nothing(folder):
     assert "saves  3 launches" in result.output
     assert "| onnxfuse 1" in result.output
     assert files(folder) == before
+
+
+def test_explain_names_what_nodes_share(folder):
+    """A bias of which each of two nodes takes a part: the one that has it not among its own saves no launch."""
+    text = (
+        "g (float[8, 30] x, float[30, 6] w, float[6] b) => (float[8, 3] p, float[8, 3] q) "
+        "<int64[1] none = {0}, int64[1] half = {3}, int64[1] all = {6}, int64[1] last = {1}> { m = MatMul (x, w) "
+        "[bias] a = Add (m, b) [left] p = Slice (a, none, half, last) [right] q = Slice (a, half, all, last) }"
+    )
+    onnx.save(parse(text), folder / "parts.onnx")
+    said = invoke("explain", "parts.onnx").output
+    assert "     Add                      bias\n" in said
+    assert "   part of Add                bias\n" in said
+    assert "saves  0 launches, 0 B of memory traffic (those of what it shares" in said
+    assert "saves  1 launch, 408 B of memory traffic\n" in said
+    assert "and its part of Add" in invoke("optimize", "parts.onnx", "--dry-run", "--verbose").output
+    found = json.loads(invoke("explain", "parts.onnx", "--json").output)
+    assert sorted(len(f["shared"]) for f in found["fusions"]) == [0, 1]
 
 
 def test_explain_gives_reasons_for_what_is_left(folder):

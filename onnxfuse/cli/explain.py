@@ -52,10 +52,13 @@ def _show_fusion(number: int, fusion: Fusion, programs: bool) -> None:
     line(f"{number}. {fusion.op_type} '{fusion.name}'{where}", "bold")
     for node, operator in zip(fusion.nodes, fusion.operators, strict=True):
         line(f"     {operator:24s} {node}")
+    for other in fusion.shared:
+        line(f"   part of {other.operator:18s} {other.name}")
     line(f"   reads  {', '.join(fusion.inputs)}")
     line(f"   writes {', '.join(fusion.outputs)}")
     traffic = f", {human_bytes(fusion.bytes_saved)} of memory traffic" if fusion.bytes_saved is not None else ""
-    line(f"   saves  {count_of(fusion.launches_saved, 'launch')}{traffic}")
+    counted = " (those of what it shares with other nodes are counted once)" if fusion.shared else ""
+    line(f"   saves  {count_of(fusion.launches_saved, 'launch')}{traffic}{counted}")
     for note in fusion.notes:
         line(f"   note: {note}", "yellow")
     if programs:

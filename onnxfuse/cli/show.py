@@ -25,6 +25,12 @@ def shorten(text: str, width: int = _WIDEST) -> str:
     return text if len(text) <= width else text[: width - 3].rstrip() + "..."
 
 
+def _operators(fusion: Fusion) -> str:
+    """Those of what it replaces and, apart, of what it computes its part of again."""
+    shared = compact(node.operator for node in fusion.shared)
+    return compact(fusion.operators) + (f" (and its part of {shared})" if shared else "")
+
+
 def _saved(fusions: Sequence[Fusion]) -> str:
     known = [f.bytes_saved for f in fusions if f.bytes_saved is not None]
     more = "+" if known and len(known) < len(fusions) else ""
@@ -64,7 +70,7 @@ def show_groups(groups: Sequence[Grouping]) -> None:
 def _kinds_of_fusion(fusions: Sequence[Fusion]) -> None:
     kinds: dict[tuple[str, str], list[Fusion]] = defaultdict(list)
     for fusion in fusions:
-        kinds[fusion.op_type, compact(fusion.operators)].append(fusion)
+        kinds[fusion.op_type, _operators(fusion)].append(fusion)
     ordered = sorted(kinds.items(), key=lambda kind: -len(kind[1]))
     rows = [
         (op, str(len(group)), shorten(operators), str(sum(f.launches_saved for f in group)), _saved(group))
@@ -78,7 +84,7 @@ def _kinds_of_fusion(fusions: Sequence[Fusion]) -> None:
 
 def _every_fusion(fusions: Sequence[Fusion]) -> None:
     rows = [
-        (f.op_type, f.name, compact(f.operators), ", ".join(f.nodes), f.graph, str(f.launches_saved), _saved([f]))
+        (f.op_type, f.name, _operators(f), ", ".join(f.nodes), f.graph, str(f.launches_saved), _saved([f]))
         for f in fusions
     ]
     columns = ("fused node", "name", "source operators", "source nodes", "graph", "launches saved", "bytes saved")

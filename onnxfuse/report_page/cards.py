@@ -86,6 +86,11 @@ def _card(group: Group, number: int) -> str:
     notes = "".join(
         f'<p class="note">{escape(n)}</p>' for n in dict.fromkeys(n for f in group.fusions for n in f.notes)
     )
+    if shared := ", ".join(f"{n.name} ({n.operator})" for n in first.shared):
+        notes = (
+            f'<p class="note">Computes its part of {escape(shared)} again, as other nodes do; what that saves is '
+            f"counted once.</p>{notes}"
+        )
     if len({f.program for f in group.fusions}) > 1:
         notes = f'<p class="note">Their constants differ; those of {escape(first.name)} are shown.</p>{notes}'
     return (
