@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -90,10 +91,12 @@ def save_model(
 
     External data is copied from `source_dir`, under the same relative names, unless it is in the output's folder
     already; a file there that has such a name and another content is left alone, and the copy gets a name of its own.
-    Weights go into external data where the model would exceed protobuf's 2 GB. `model` is not changed.
+    Weights go into external data where the model would exceed protobuf's 2 GB. `model` is not changed. A file that is
+    there already, be it the one that the model was read from, is replaced by the new one, which gets its permissions.
 
     Raises:
-        ModelError: the output's folder is missing, the output is a folder or the model's data, or writing failed.
+        ModelError: the output's folder is missing, the output is a folder, the model's data or write-protected, or
+            writing failed.
     """
     path = Path(path)
     _check_writable(path)
@@ -132,6 +135,8 @@ def _check_writable(path: Path) -> None:
         raise ModelError(f"'{path}' is a folder: give the output a file name")
     if path.exists() and not path.is_file():  # a pipe or a device, which the new file would replace
         raise ModelError(f"'{path}' is no regular file: choose another output")
+    if path.exists() and not os.access(path, os.W_OK):  # which replacing it would not notice
+        raise ModelError(f"'{path}' is write-protected: choose another output, or allow writing it")
 
 
 def _place_external(
@@ -236,6 +241,9 @@ class _Transaction:
         temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
         self._pending.append((temporary, final))
         with temporary.open("xb") as file:
+            if final.exists():  # before anything is in it
+                with contextlib.suppress(OSError):
+                    temporary.chmod(stat.S_IMODE(final.stat().st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())

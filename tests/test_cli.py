@@ -22,7 +22,7 @@ from onnxfuse.cli.console import human_bytes, printable
 from onnxfuse.cli.errors import reports_errors
 from onnxfuse.cli.show import compact, show_report
 from onnxfuse.report import Fusion, Refusal, Report
-from onnxfuse.runtime import fused_nodes
+from onnxfuse.runtime import fused_nodes, make_session
 
 
 def gate(offset=3.0, rows="n"):
@@ -162,6 +162,38 @@ def test_validate_reads_npz_and_writes_json(folder):
     assert parsed["ok"] is True
     assert parsed["shapes"] == [[{"name": "x", "dtype": "float32", "shape": [3, 64]}]]
     assert parsed["outputs"][0]["verdict"] == "equal"
+
+
+def test_the_output_may_be_the_input(folder):
+    """Whole or not at all; weights in another file stay as they are, and the model goes on reading them."""
+    rng = np.random.default_rng(0)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["a"])]
+    nodes.append(helper.make_node("Tanh", ["a"], ["y"]))
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 300]) for n in "xy"]
+    weights = {"w": rng.normal(size=(300, 300)), "b": rng.normal(size=300)}
+    tensors = [numpy_helper.from_array(v.astype(np.float32), n) for n, v in weights.items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    data, original = (folder / "m.data").read_bytes(), (folder / "m.onnx").read_bytes()
+    names = files(folder)
+    x = {"x": rng.normal(size=(2, 300)).astype(np.float32)}
+    expected = make_session(folder / "m.onnx").run(None, x)[0]
+
+    assert "error" in invoke("optimize", "m.onnx", "m.onnx", "--drop", "nothing").output
+    assert (folder / "m.onnx").read_bytes() == original
+
+    for command_line, fused in ((("optimize", "m.onnx", "m.onnx"), 1), (("restore", "m.onnx", "./m.onnx"), 0)):
+        result = invoke(*command_line)
+        assert result.exit_code == 0, result.output
+        assert "in place of the model that it was made from" in result.output
+        assert len(list(fused_nodes(onnx.load("m.onnx", load_external_data=False)))) == fused
+        assert (folder / "m.data").read_bytes() == data
+        np.testing.assert_allclose(make_session(folder / "m.onnx").run(None, x)[0], expected, rtol=1e-5, atol=1e-6)
+    assert files(folder) == names
+    assert "in place" not in invoke("optimize", "m.onnx", "other.onnx").output
+    assert "holds the model's data" in invoke("optimize", "m.onnx", "m.data").output
+    assert (folder / "m.data").read_bytes() == data
 
 
 def test_restore_leaves_no_fused_node(folder):

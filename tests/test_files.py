@@ -302,6 +302,31 @@ def test_the_written_file_has_ordinary_permissions(tmp_path: Path) -> None:
     assert (tmp_path / "out.onnx").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path: Path) -> None:
+    save_model(small_model(), tmp_path / "out.onnx")
+    (tmp_path / "out.onnx").chmod(0o640)
+    save_model(small_model(), tmp_path / "out.onnx")
+    assert (tmp_path / "out.onnx").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_write_protected_file_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_model(small_model(), tmp_path / "out.onnx")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write anything
+    with pytest.raises(ModelError, match="write-protected"):
+        save_model(small_model(), tmp_path / "out.onnx")
+
+
+def test_a_link_to_the_input_is_replaced_and_not_the_input(source: Path) -> None:
+    loaded = load_model(source)
+    before = source.read_bytes()
+    link = source.parent / "link.onnx"
+    link.symlink_to(source)
+    loaded.proto.doc_string = "new"
+    save_model(loaded.proto, link, loaded.base_dir)
+    assert source.read_bytes() == before
+    assert values(link) == values(source)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of the address space are Linux's")
 def test_copying_needs_no_memory_for_the_weights(tmp_path: Path) -> None:
     model = small_model()

@@ -22,6 +22,7 @@ __all__ = [
     "Verbose",
     "check_output",
     "complete_rewrite",
+    "is_input",
     "parse_dims",
     "parse_pairs",
     "parse_single_dims",
@@ -93,6 +94,11 @@ def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
             raise OnnxfuseError(f"{option} takes KEY=VALUE, not {pair!r}")
         found[key] = value
     return found
+
+
+def is_input(output: Path | None, model: Path) -> bool:
+    """Whether the result is to take the place of the model that it is made from."""
+    return output is not None and output.exists() and model.exists() and output.samefile(model)
 
 
 def check_output(path: Path | None) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from onnxfuse.cli.console import line
 from onnxfuse.cli.errors import reports_errors
-from onnxfuse.cli.options import Debug, Drop, Only, Skip, Target, Verbose, check_output, parse_dims
+from onnxfuse.cli.options import Debug, Drop, Only, Skip, Target, Verbose, check_output, is_input, parse_dims
 from onnxfuse.cli.progress import progress
 from onnxfuse.errors import OnnxfuseError
 
@@ -64,6 +64,7 @@ def optimize(
     The kinds of fusion that --skip and --only take: elementwise, layer_norm, rms_norm, softmax, reduction, scan,
     runtime_axes.
     Run onnxfuse as the last tool: many others lose the local functions of fused nodes.
+    OUT may be IN: it is replaced when the result is complete, and weights beside it stay as they are.
 
     \b
     Examples:
@@ -101,6 +102,7 @@ def optimize(
             drop=tuple(drop or ()),
             tune=plan,
         )
+    replaced = is_input(output, model)
     if output is not None and not dry_run:
         result.save(output)
     if report is not None:
@@ -110,4 +112,5 @@ def optimize(
     if result.tuning is not None:
         show_tuning(result.tuning, verbose)
     for written in filter(None, (None if dry_run else output, report)):
-        line(f"wrote {written}")
+        of_input = " in place of the model that it was made from" if replaced and written == output else ""
+        line(f"wrote {written}{of_input}")

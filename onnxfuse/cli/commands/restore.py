@@ -9,7 +9,7 @@ import typer
 
 from onnxfuse.cli.console import line
 from onnxfuse.cli.errors import reports_errors
-from onnxfuse.cli.options import Debug, check_output
+from onnxfuse.cli.options import Debug, check_output, is_input
 from onnxfuse.cli.show import count_of
 
 if TYPE_CHECKING:
@@ -33,13 +33,14 @@ def restore(
     import onnxfuse
 
     check_output(output)
+    in_place = is_input(output, model)
     restored = onnxfuse.restore(model)
     restored.save(output)
     if restored.nodes:
         line(f"{count_of(restored.nodes, 'fused node')} -> standard operators; the model has {_size(restored)}")
     else:
         line("the model has no fused nodes: it stays as it is", "yellow")
-    line(f"wrote {output}")
+    line(f"wrote {output}" + (" in place of the model that it was made from" if in_place else ""))
 
 
 def _size(restored: Restored) -> str:
