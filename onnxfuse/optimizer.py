@@ -145,10 +145,11 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
     report = Report(target, model=name)
     proto = original = ModelEditor(proto).to_model()
     additions: dict[str, str] = {}
+    settled = False
     for _ in range(_PASSES):
         editor = ModelEditor(proto)
         if target == "cuda":
-            more = take_out_biases(editor, opset, source_dir)
+            more = {} if settled else take_out_biases(editor, opset, source_dir)
             additions |= more
             choice.biases.update(name for name, reshape in more.items() if reshape)
             if hoist_transposes(editor) | expose_swaps(editor, source_dir) or more:
@@ -165,8 +166,11 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
         Pass(editor, analyzed, choice, report, opset, fallback).run()
         report.refusals = _first_reasons(before, report.refusals)
         if len(report.fusions) == made:
-            settle_biases(editor, additions)
+            undone = settle_biases(editor, additions)
             additions.clear()
+            if undone:  # once more, with what stays
+                settled, proto = True, editor.to_model()
+                continue
             if target != "cuda" or "horizontal" not in choice.rewrites:
                 break
             proto = editor.to_model()

@@ -223,3 +223,16 @@ def test_axes_in_another_file() -> None:
     )
     model, _ = check(parse(graph), {"x": np.arange(4, dtype=np.float32)}, beside=True, target="cuda")
     assert gemms(model, "Conv") == [2]
+
+
+def test_what_reads_a_product_is_fused_once_its_bias_is_back() -> None:
+    """A second run on the result would find it, had the first not."""
+    graph = (
+        "g (float[1, D] x, float[A, 1] a, float[A, 1] z) => (float[?, 1] total, float[A, 1] y) "
+        "<int64[2] axes = {0, 1}, int64[2] same = {0, -1}, int32 along = {1}> { c = Gemm <transB = 1> (a, x, x) "
+        "m = ReduceMax (c, same) s = Sub (c, m) e = Exp (s) r = ReduceSum (e, axes) total = CumSum (r, along) "
+        "y = Mul (m, z) }"
+    )
+    ops, model, _ = optimized(graph, opset=21, sizes={"D": 1, "A": 5}, target="cuda")
+    assert ops == ["FusedReduction"] * 2
+    assert gemms(model) == [3]

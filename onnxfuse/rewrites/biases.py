@@ -60,9 +60,12 @@ def take_out_biases(editor: ModelEditor, opset: int, base_dir: Path | None = Non
     return {added[-1].name: added[0].name if len(added) > 1 else "" for added in behind.values()}
 
 
-def settle_biases(editor: ModelEditor, additions: Mapping[str, str]) -> None:
-    """Undoes it for the additions that no region took; for the others, lays constant biases along their channels."""
-    _put_back(editor, additions)
+def settle_biases(editor: ModelEditor, additions: Mapping[str, str]) -> bool:
+    """Undoes it for the additions that no region took; for the others, lays constant biases along their channels.
+
+    Says whether it has undone any: what reads a product may be fused otherwise then.
+    """
+    undone = _put_back(editor, additions)
     reshapes = set(additions.values()) - {""}
     for scope in editor.scopes:
         for node in [n for n in scope.nodes if n.name in reshapes and isinstance(n.inputs[0], gs.Constant)]:
@@ -76,9 +79,11 @@ def settle_biases(editor: ModelEditor, additions: Mapping[str, str]) -> None:
             for user in list(result.outputs):
                 user.inputs = [constant if t is result else t for t in user.inputs]
             editor.remove_nodes([node])
+    return undone
 
 
-def _put_back(editor: ModelEditor, names: Container[str]) -> None:
+def _put_back(editor: ModelEditor, names: Container[str]) -> bool:
+    undone = False
     for scope in editor.scopes:
         for add in [n for n in scope.nodes if n.op == "Add" and n.name in names]:
             value, bias = add.inputs
@@ -92,6 +97,8 @@ def _put_back(editor: ModelEditor, names: Container[str]) -> None:
             editor.remove_nodes(removed)
             product.inputs.append(bias)
             last.outputs[0] = result
+            undone = True
+    return undone
 
 
 def _has_plain_bias(node: gs.Node, opset: int) -> bool:
