@@ -17,7 +17,7 @@ from onnxfuse.rewrites.dims import Symbols, stated
 from onnxfuse.rewrites.fuse import Choice, FusedNode, fuse_graph
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.horizontal import GroupedNode, group_launches
-from onnxfuse.rewrites.misnamed import MISNAMING_OPSET, declared_names
+from onnxfuse.rewrites.misnamed import MISNAMING_OPSET, declared_names, misnamed_outputs
 from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
 
 __all__ = ["Pass"]
@@ -58,6 +58,24 @@ class Pass:
         for view, proto in self.views:
             for value in declared_names(proto, view.types):
                 self.editor.set_value_info(view.graph, value)
+            for name, value in misnamed_outputs(proto, view.types, lambda n: str(self.editor.unique_name(n))):
+                self._read_inside(view, name, value)
+
+    def _read_inside(self, view: GraphView, name: str, inner: onnx.ValueInfoProto) -> None:
+        """Has the users of a graph's output read the same value under another name."""
+        gone = {id(node) for nodes, _ in self.replacements for node in nodes}
+        output = view.tensors[name]
+        maker, users = view.nodes[view.producer[name]], [u for u in output.outputs if id(u) not in gone]
+        if id(maker) in gone or not users:
+            return
+        value = gs.Variable(inner.name, dtype=output.dtype)
+        maker.outputs = [value if t is output else t for t in maker.outputs]
+        for user in users:
+            user.inputs = [value if t is output else t for t in user.inputs]
+        copy = gs.Node("Identity", str(self.editor.unique_name(f"{name}_whole")), inputs=[value], outputs=[output])
+        place = next(k for k, node in enumerate(view.graph.nodes) if node is maker)  # one of a body may be equal
+        view.graph.nodes.insert(place + 1, copy)
+        self.editor.set_value_info(view.graph, inner)
 
     def _graph(
         self,

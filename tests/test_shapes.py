@@ -282,6 +282,35 @@ def test_onnx_runtime_is_told_what_slices_of_opset_10_are_called() -> None:
     assert [d.dim_param or d.dim_value for d in declared.type.tensor_type.shape.dim] == [1, 4, "c.2"]
 
 
+@pytest.mark.parametrize("dims", ["1, 4, ?", "?, ?, ?", "1, 4, K"])
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_slice_of_opset_10_that_is_an_output(target: str, dims: str) -> None:
+    """It keeps its declared type, and what is made of it inside has another name to go by."""
+    graph = (
+        f"g (float[1, 4, D] x) => (float[1, ?, 3] y, float[1, ?, 1] z, float[{dims}] c) <int64[1] s = {{1}}, "
+        "int64[1] e = {2}, int64[1] a = {2}, float h = {0.5}, "
+        "float[1, 4, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}> "
+        "{ c = Slice (x, s, e, a) r = ReduceL1 <axes = [1, 2], keepdims = 1> (c) m = Mul (w, w) n = Add (m, h) "
+        "y = Div (x, n) t = Tanh (r) z = Softplus (t) }"
+    )
+    found, model, _ = optimized(graph, opset=10, sizes={"D": 3}, min_nodes=1, target=target)
+    assert found
+    assert [n.op_type for n in model.graph.node if "c" in n.output] in (["Identity"], found[-1:])
+
+
+def test_a_slice_of_opset_10_that_is_an_output_and_captured() -> None:
+    graph = (
+        "g (float[1, 4, D] x, bool k) => (float[1, ?, 3] y, float[?, ?, ?] z, float[?, ?, ?] c) <int64[1] s = {1}, "
+        "int64[1] e = {2}, int64[1] a = {2}, float h = {0.5}, "
+        "float[1, 4, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}> { c = Slice (x, s, e, a) "
+        "z = If (k) <then_branch = t () => (float[?, ?, ?] p) { q = Tanh (c) p = Softplus (q) }, "
+        "else_branch = f () => (float[?, ?, ?] p) { q = Tanh (c) p = Neg (q) }> m = Mul (w, w) n = Add (m, h) "
+        "y = Div (x, n) }"
+    )
+    for k in (True, False):
+        assert fused(graph, opset=10, sizes={"D": 3}, feeds={"k": np.array(k)}, min_nodes=1)
+
+
 def test_names_that_inference_invents_are_not_declared() -> None:
     # Another run of inference calls other dimensions so.
     graph = (

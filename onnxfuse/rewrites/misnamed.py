@@ -8,7 +8,7 @@ declared goes before one that is inferred, in both, so these dimensions get name
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import onnx
 from onnx import numpy_helper
@@ -17,7 +17,7 @@ from onnxfuse.custom_ops.types import to_onnx
 from onnxfuse.rewrites.dims import INVENTED, stated
 from onnxfuse.rewrites.shape_site import Scope
 
-__all__ = ["MISNAMING_OPSET", "declared_names", "misnamed_slices", "misnames", "part_names"]
+__all__ = ["MISNAMING_OPSET", "declared_names", "misnamed_outputs", "misnamed_slices", "misnames", "part_names"]
 
 MISNAMING_OPSET = 10
 
@@ -87,13 +87,34 @@ def part_names(skeleton: onnx.GraphProto, inferred: onnx.GraphProto, count: int 
 def declared_names(graph: onnx.GraphProto, types: Scope) -> Iterator[onnx.ValueInfoProto]:
     """What to declare of a graph of opset 10 for ONNX Runtime: the results of Slices, and what was declared after them.
 
-    A symbol stays where it is proven to be the extent; else the dimension gets a name of its own.
+    A symbol stays where it is proven to be the extent; else the dimension gets a name of its own. Outputs of the graph
+    are declared already (see `misnamed_outputs`).
     """
     names = [name for name, _ in misnamed_slices(graph)]
     names += [v.name for v in graph.value_info if names and v.name in types]
     outputs = {o.name for o in graph.output}
     for name in dict.fromkeys(n for n in names if n not in outputs):
-        shape, type_ = types[name].shape, types[name].type
-        if type_ and shape is not None and not all(isinstance(d, int) for d in shape):
-            dims = [f"{name}.{k}" if stated(d) is None else d for k, d in enumerate(shape)]
-            yield onnx.helper.make_tensor_value_info(name, to_onnx(type_), dims)
+        if value := _declared(name, types, name):
+            yield value
+
+
+def misnamed_outputs(
+    graph: onnx.GraphProto, types: Scope, unique_name: Callable[[str], str]
+) -> Iterator[tuple[str, onnx.ValueInfoProto]]:
+    """Outputs of the graph that are results of Slices, with what to declare of the same value inside.
+
+    An output keeps the type that it is declared with, where a dimension may have no name: then what is inferred from it
+    is misnamed as well, unless its users read a value of another name.
+    """
+    outputs = {o.name for o in graph.output}
+    for name, _ in misnamed_slices(graph):
+        if name in outputs and (value := _declared(name, types, unique_name(f"{name}_part"))):
+            yield name, value
+
+
+def _declared(name: str, types: Scope, own_name: str) -> onnx.ValueInfoProto | None:
+    shape, type_ = types[name].shape, types[name].type
+    if not type_ or shape is None or all(isinstance(d, int) for d in shape):
+        return None
+    dims = [f"{own_name}.{k}" if stated(d) is None else d for k, d in enumerate(shape)]
+    return onnx.helper.make_tensor_value_info(own_name, to_onnx(type_), dims)
