@@ -68,6 +68,20 @@ def test_parts_of_extents_that_a_run_says(sizes: tuple[int, int]) -> None:
     check(model, feeds, min_nodes=1, target="cuda")
 
 
+@pytest.mark.parametrize("runtime", ["starts", "ends", "axes", "steps"])
+@pytest.mark.parametrize("bounds", [(1, -9, 0, -1), (0, 2, 1, 1), (0, 4, 0, 2)])
+def test_slices_of_which_a_run_says_a_part(runtime: str, bounds: tuple[int, int, int, int]) -> None:
+    named = dict(zip(("starts", "ends", "axes", "steps"), bounds, strict=True))
+    values = ", ".join(f"int64[1] {n} = {{{v}}}" for n, v in named.items() if n != runtime)
+    model = parse(
+        f"g (float[4, 4] x, int64[1] {runtime}) => (float[?, ?] y) <{values}> "
+        "{ a = Exp (x) s = Slice (a, starts, ends, axes, steps) b = Neg (s) y = Tanh (b) }"
+    )
+    feeds = {"x": np.arange(16, dtype=np.float32).reshape(4, 4), runtime: np.array([named[runtime]])}
+    for target in ("cpu", "cuda"):
+        check(model, feeds, min_nodes=1, target=target)
+
+
 @pytest.mark.parametrize(
     "how",
     [

@@ -162,10 +162,10 @@ def _slice(at: Site) -> Shapes:
     if shape is None or len(at.node.input) < 3:
         return None
     starts, ends = at.dims(1), at.dims(2)
-    axes = at.dims(3) if len(at.node.input) > 3 and at.node.input[3] else None
-    steps = at.dims(4) if len(at.node.input) > 4 and at.node.input[4] else None
-    if starts is None or ends is None or (axes is None and len(at.node.input) > 3 and at.node.input[3]):
-        return None
+    axes, steps = (at.dims(k) if len(at.node.input) > k and at.node.input[k] else None for k in (3, 4))
+    given = [k for k in range(1, len(at.node.input)) if at.node.input[k]]
+    if any(at.dims(k) is None for k in given) or starts is None or ends is None:
+        return None  # a run brings some of them
     chosen = axes if axes is not None else list(range(len(starts)))
     if not all(isinstance(a, int) for a in chosen):
         return None
