@@ -82,6 +82,17 @@ def test_slices_of_which_a_run_says_a_part(runtime: str, bounds: tuple[int, int,
         check(model, feeds, min_nodes=1, target=target)
 
 
+def test_a_shape_turned_around_by_a_slice_without_axes() -> None:
+    graph = (
+        "g (float[N, 4] x) => (float[?, ?] y) <int64[1] last = {-1}, int64[1] end = {-9}> { a = Exp (x) s = Shape (a) "
+        "t = Slice (s, last, end, , last) r = Reshape (a, t) b = Neg (r) y = Tanh (b) }"
+    )
+    for n in (4, 6):
+        assert fused(graph, sizes={"N": n}, min_nodes=1)
+    model = parse(graph)
+    assert symbolic_scope(infer(model).graph, {}, Symbols(), model.graph)["r"].shape == (4, "N")
+
+
 @pytest.mark.parametrize(
     "how",
     [

@@ -136,8 +136,9 @@ def _compute(node: onnx.NodeProto, inputs: list[SymbolicValue], axis: int) -> Sy
         perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
         return x.transpose(perm)
     if op_type == "Slice" and len(inputs) >= 3 and all(v.size == 1 for v in inputs[1:]):
-        start, end, along = (int(inputs[k][0]) if k < len(inputs) else 0 for k in (1, 2, 3))
-        step = int(inputs[4][0]) if len(inputs) > 4 else 1
+        given = dict(zip([k for k, name in enumerate(node.input) if name], inputs, strict=True))  # axes may be left out
+        start, end = int(given[1][0]), int(given[2][0])
+        along, step = (int(given[k][0]) if k in given else default for k, default in ((3, 0), (4, 1)))
         places = range(*slice(start, end, step).indices(x.shape[along]))
         return x.take(list(places), along)
     if op_type in _ARITHMETIC and len(inputs) == 2:
@@ -150,7 +151,7 @@ def _compute(node: onnx.NodeProto, inputs: list[SymbolicValue], axis: int) -> Sy
         return np.where(condition.astype(bool), yes, no)
     if op_type == "Expand":
         return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(int(d) for d in inputs[1])))
-    if op_type == "ReduceProd":
+    if op_type == "ReduceProd" and x.ndim == 1:
         product: Any = 1
         for element in x.reshape(-1):
             product = scaled(product, element)
