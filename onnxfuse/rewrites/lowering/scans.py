@@ -22,7 +22,9 @@ def _scan(op: Operator) -> Sequence[Value]:
 
 
 def _axis(op: Operator, rank: int) -> int | GivenAxes:
-    if rank > 1 and not op.knows(1):
+    if not op.knows(1):
+        if rank == 1:
+            return 0  # there is no other
         given = op.given_axes(1, rank, "its axis")
         if given.count != 1:
             raise RefusalError("its axis is not known to be one number")
