@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
-from onnxfuse.custom_ops.program import Program
+from onnxfuse.custom_ops.over_axes import varying
+from onnxfuse.custom_ops.program import Apply, Input, Kernel, Output, Program, Statement, dependencies, dim
+from onnxfuse.custom_ops.runtime_axes import RuntimeAxes
 
 SOFTMAX = """onnxfuse 1
 space d0 d1 d2
@@ -91,3 +95,38 @@ def feeds(program: Program, axes: list[int], shapes: list[tuple[int, ...]]) -> l
         x = rng.integers(-9, 9, shape).astype(np.int32) if type_ == "i32" else rng.normal(size=shape)
         data.append(x if type_ == "i32" else x.astype(np.float16 if type_ == "f16" else np.float32))
     return [numbers.reshape(()) if program.inputs[0][1] == 0 else numbers, *data]
+
+
+@st.composite
+def programs(draw: Any) -> Program:
+    """Random ones: a tensor with all dimensions, one with some, and what is computed from them."""
+    rank = draw(st.integers(1, 4))
+    everything = frozenset(range(rank))
+    order = draw(st.permutations(range(rank)))
+    some = draw(st.lists(st.integers(0, rank - 1), unique=True))
+    axes = RuntimeAxes(
+        draw(st.sampled_from(("i32", "i64"))), draw(st.sampled_from((None, *range(1, rank + 1)))),
+        tuple(draw(st.permutations(range(rank)))),
+    )  # fmt: skip
+    statements: list[Statement] = [Input(1, "f32", tuple(map(dim, order))), Input(2, "f32", tuple(map(dim, some)))]
+
+    def kernel(outputs: list[Output]) -> Kernel:
+        return Kernel((None,) * rank, rank, 0, tuple(statements), tuple(outputs), axes=axes)
+
+    for _ in range(draw(st.integers(1, 8))):
+        vary = varying(kernel([]))
+        points = [n for n, own in enumerate(vary) if own == everything]
+        if draw(st.booleans()):
+            op = draw(st.sampled_from(("reduce_sum", "reduce_mean", "reduce_max", "reduce_min")))
+            statements.append(Apply(op, "f32", (draw(st.sampled_from(points)),)))
+        else:
+            op = draw(st.sampled_from(("add", "sub", "min", "max", "tanh", "neg")))
+            operands = draw(st.lists(st.integers(0, len(statements) - 1), min_size=2, max_size=2))
+            statements.append(Apply(op, "f32", tuple(operands[: 1 if op in ("tanh", "neg") else 2])))
+    vary, depends = varying(kernel([])), dependencies(kernel([]))
+    outputs: list[Output] = []
+    for n in [n for n, own in enumerate(depends) if own == everything][-3:]:
+        squeezed = not vary[n] and axes.count is not None and draw(st.booleans())
+        map_ = axes.dims if squeezed else draw(st.permutations(range(rank)))
+        outputs.append(Output(len(outputs), "f32", tuple(map(dim, map_)), n, squeezed))
+    return Program((kernel(outputs),))

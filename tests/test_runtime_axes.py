@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 
+import axes_corpus
 import cpu_runner
 import lowered
 import onnxruntime as ort
 import pytest
 from axes_corpus import CASES, SCAN, SOFTMAX, SQUEEZED, TRANSPOSED, feeds, spellings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from onnxfuse.custom_ops.library import library_path
 from onnxfuse.custom_ops.over_axes import over
-from onnxfuse.custom_ops.program import Program
+from onnxfuse.custom_ops.program import Input, Program
 from onnxfuse.custom_ops.reference import evaluate
 from onnxfuse.custom_ops.verify import verify
 from onnxfuse.errors import ProgramError
@@ -44,6 +47,21 @@ def test_every_set_of_axes_is_a_program(name: str) -> None:
             for number in range(1, 3):
                 lines = lines.replace(f"input {number} ", f"input {number - 1} ")
             verify(Program.parse(f"onnxfuse 1\n{lines}\n"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(axes_corpus.programs(), st.data())
+def test_random_programs(program: Program, data: st.DataObject) -> None:
+    assert Program.parse(program.text()) == program
+    axes, (kernel,) = program.kernels[0].axes, program.kernels
+    assert axes is not None
+    extents = data.draw(st.lists(st.integers(1, 5), min_size=kernel.rank, max_size=kernel.rank))
+    shapes = [tuple(extents[k] for k in kernel.dims(*s.map)) for s in kernel.statements if isinstance(s, Input)]
+    count = data.draw(st.integers(0, kernel.rank)) if axes.count is None else axes.count
+    names = data.draw(st.permutations(range(kernel.rank)))[:count]
+    inputs = feeds(program, [a - kernel.rank if data.draw(st.booleans()) else a for a in names], shapes)
+    cpu_runner.check(program.text(), *inputs, limit=16, floor=1e-5)
+    lowered.assert_agree(program, lowered.run(lowered.model_of(program, 18, "FusedRuntimeAxes"), inputs), inputs, names)
 
 
 def test_an_extent_of_one_is_broadcast() -> None:
