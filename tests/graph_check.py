@@ -28,6 +28,8 @@ Feeds = Mapping[str, np.ndarray]
 # dtype: (relative, share of the largest value) by which a fused result may miss the truth, and the original may.
 FUSED = {"float64": (1e-9, 1e-11), "float32": (1e-4, 2e-6), "float16": (2e-3, 5e-4), "bfloat16": (1.6e-2, 4e-3)}
 PLAIN = {"float64": (1e-9, 1e-11), "float32": (1e-4, 1e-5), "float16": (2e-2, 1e-2), "bfloat16": (1e-1, 5e-2)}
+# Operators whose result a small error of an operand may change by much.
+_JUMPS = frozenset("Floor Ceil Round Sign ArgMax ArgMin Less Greater Equal Mod ThresholdedRelu Shrink".split())
 _NARROW = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
@@ -64,10 +66,15 @@ def run(
     return list(session.run(None, dict(feeds)))
 
 
-def in_float64(model: onnx.ModelProto, feeds: Feeds) -> list[Any] | None:
-    """The outputs with every narrower float widened to float64 (constants keep their rounding); None: not possible."""
+def in_float64(model: onnx.ModelProto, feeds: Feeds, rounded: np.random.Generator | None = None) -> list[Any] | None:
+    """The outputs with every narrower float widened to float64 (constants keep their rounding); None: not possible.
+
+    `rounded`: each operator gets its float16 operands off by half a unit, up or down.
+    """
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
+    if rounded is not None:
+        _round_operands(wide, rounded)
     _sort(wide.graph)  # onnx.reference computes in the order given
     for graph in _graphs(wide.graph):
         for value in (*graph.input, *graph.output, *graph.value_info):
@@ -88,6 +95,29 @@ def _with_reference(model: onnx.ModelProto, feeds: Feeds) -> list[Any] | None:
             return list(ReferenceEvaluator(model).run(None, dict(feeds)))
     except Exception:
         return None
+
+
+def _round_operands(model: onnx.ModelProto, rng: np.random.Generator) -> None:
+    """As casts around what has no float16 kernel do: one user of a value may get it rounded, another not."""
+    try:
+        typed = onnx.shape_inference.infer_shapes(model).graph
+    except Exception:
+        return
+    known = (*typed.value_info, *typed.input, *typed.output)
+    half = {v.name for v in known if v.type.tensor_type.elem_type == TensorProto.FLOAT16}
+    nodes: list[onnx.NodeProto] = []
+    for node in model.graph.node:
+        for k, name in enumerate(node.input):
+            if name in half and node.op_type not in _JUMPS:
+                factor, value = f"{name}.{len(nodes)}.factor", f"{name}.{len(nodes)}"
+                model.graph.initializer.append(
+                    numpy_helper.from_array(np.array(1 + rng.choice([-1, 1]) * 2.0**-11), factor)
+                )
+                nodes.append(helper.make_node("Mul", [name, factor], [value]))
+                node.input[k] = value
+        nodes.append(onnx.NodeProto.FromString(node.SerializeToString()))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
 
 
 def _sort(graph: onnx.GraphProto) -> None:
@@ -307,6 +337,8 @@ def _disagree(truth: Sequence[Any], plain: Sequence[Any], of_type: Mapping[str, 
 def _noise(model: onnx.ModelProto, feeds: Feeds, truth: Sequence[Any]) -> list[float]:
     """How far each output moves when every float input is rounded otherwise, or when numpy rounds after each operator.
 
+    And with float16, when each of its operands is rounded otherwise.
+
     Where the model cancels, this is much; a mistake of a fused node it is not.
     """
     rng = np.random.default_rng(0)
@@ -321,7 +353,7 @@ def _noise(model: onnx.ModelProto, feeds: Feeds, truth: Sequence[Any]) -> list[f
             else v
             for k, v in feeds.items()
         }
-        results.append(in_float64(model, shaken))
+        results.append(in_float64(model, shaken, rng if half else None))
     for found in results:
         for i, (t, y) in enumerate(zip(truth, found or truth, strict=True)):
             with np.errstate(all="ignore"):
