@@ -165,7 +165,9 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
         analyzed = with_small_values(sorted_model, source_dir)
         Pass(editor, analyzed, choice, report, opset, fallback).run()
         report.refusals = _first_reasons(before, report.refusals)
-        if len(report.fusions) == made:
+        if len(report.fusions) > made:
+            settled = False  # what is left of it may take biases that the whole did not
+        else:
             undone = settle_biases(editor, additions)
             additions.clear()
             if undone:  # once more, with what stays

@@ -236,3 +236,15 @@ def test_what_reads_a_product_is_fused_once_its_bias_is_back() -> None:
     ops, model, _ = optimized(graph, opset=21, sizes={"D": 1, "A": 5}, target="cuda")
     assert ops == ["FusedReduction"] * 2
     assert gemms(model) == [3]
+
+
+def test_a_bias_that_only_a_part_of_a_region_can_take() -> None:
+    """Refused as a whole, fused without the bias, and then there is a region for the bias as well."""
+    graph = (
+        "g (float[5, D, 6, 6] x, float[6, 6, 1, 1] w, float[6] b) => (float[5, ?, 6, 6] y) <float tenth = {0.1}> { "
+        "c = Conv (x, w, b) m = ReduceMean <axes = [0, 1, 2, 3]> (x) s = Sub (x, m) q = Mul (s, s) "
+        "v = ReduceMean <axes = [0, 1, 2, 3]> (q) t = Add (v, tenth) o = Softmax <axis = 0> (t) y = Add (c, o) }"
+    )
+    ops, model, _ = optimized(graph, opset=10, sizes={"D": 6}, target="cuda")
+    assert ops == ["FusedReduction", "FusedElementwise"]
+    assert gemms(model, "Conv") == [2]
