@@ -9,7 +9,8 @@
 // Included once for each instruction set, inside its namespace, after reduction_loops.h.
 #pragma once
 
-static constexpr size_t kLongRow = 2048;  // elements; longer ones ask for what comes next early
+static constexpr size_t kLongRow = 2048;  // elements; longer ones are finished one by one, from the cache
+static constexpr size_t kAhead = 1024;    // elements: so far ahead the next are asked for
 
 // What a call of softmax_loop knows of its rows, in its operand b.
 struct SoftmaxRows {
@@ -112,13 +113,11 @@ class Unfinished {
   Vector factor_ = {}, rest_ = {};
 };
 
-enum class Beside : uint8_t { nothing, asking, finishing };
-
-// The exponentials of a row and their sum (in float for 16 numbers, then in double); beside it, asks for what will be
-// read next, or finishes another row.
-template <Beside beside>
-static inline double exponentials(float* out, const float* a, size_t n, const RowExponential& e,
-                                  [[maybe_unused]] const float* ahead, [[maybe_unused]] const Unfinished& other) {
+// The exponentials of a row and their sum (in float for 16 numbers, then in double). Beside it, asks for what is read
+// later, and finishes another row.
+template <bool finishes>
+static inline double exponentials(float* out, const float* a, size_t n, const RowExponential& e, const float* ahead,
+                                  [[maybe_unused]] const Unfinished& other) {
   constexpr size_t running = kRunning;
   constexpr size_t step = running * kVector;
   Doubles sums[2] = {};
@@ -135,10 +134,10 @@ static inline double exponentials(float* out, const float* a, size_t n, const Ro
       for (size_t j = 0; j < running; ++j) {
         const size_t at = i + j * kVector;
         const Vector x = e.of(load_vector(a + at));
-        if constexpr (beside == Beside::asking) __builtin_prefetch(ahead + at, 0, 2);
+        __builtin_prefetch(ahead + at, 0, 2);
         store_vector(out + at, x);
         v[j] += x;
-        if constexpr (beside == Beside::finishing) other.finish(at);
+        if constexpr (finishes) other.finish(at);
       }
     }
     add((v[0] + v[1]) + (v[2] + v[3]));
@@ -148,7 +147,7 @@ static inline double exponentials(float* out, const float* a, size_t n, const Ro
     const Vector x = e.of(load_part(a + i, m, -kInf));  // beyond the end as good as nothing
     store_part(out + i, m, x);
     add(x);
-    if constexpr (beside == Beside::finishing) other.finish_part(i, m);
+    if constexpr (finishes) other.finish_part(i, m);
   }
   return sum_of(sums[0] + sums[1]);
 }
@@ -177,8 +176,11 @@ static void softmax_loop(void* out, const void* a, const void* b, const void* c,
   const auto* rows = static_cast<const SoftmaxRows*>(b);
   const auto row = static_cast<size_t>(rows->length);
   auto* next = static_cast<const float*>(c);
-  if (next == pa + n) next = pa + row;  // the rows themselves come from memory, and so each after the one before
+  // Whether it is these rows that come from there, each after the one before. Else a loop before this one reads it.
+  const bool direct = next == pa + n;
+  if (direct) next = pa + row;
   const bool is_long = row >= kLongRow, touches = rows->far != 0 && !is_long;
+  const float* ahead = next == nullptr || (direct && !is_long) ? pa + kAhead : next;
   Unfinished last;
   for (size_t i = 0; i < n; i += row) {
     if (row < kVector) {
@@ -186,14 +188,8 @@ static void softmax_loop(void* out, const void* a, const void* b, const void* c,
       continue;
     }
     const RowExponential e(pa + i, row);
-    double sum = 0;
-    if (is_long && next != nullptr) {
-      sum = exponentials<Beside::asking>(po + i, pa + i, row, e, next + i, last);
-    } else if (last) {
-      sum = exponentials<Beside::finishing>(po + i, pa + i, row, e, nullptr, last);
-    } else {
-      sum = exponentials<Beside::nothing>(po + i, pa + i, row, e, nullptr, last);
-    }
+    const double sum = last ? exponentials<true>(po + i, pa + i, row, e, ahead + i, last)
+                            : exponentials<false>(po + i, pa + i, row, e, ahead + i, last);
     last = {};
     if (touches && next != nullptr) touch(next + i, row);
     if (!RowExponential::holds(sum)) {
