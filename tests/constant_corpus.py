@@ -55,3 +55,18 @@ def bias(type_: str, channels: int, *extents: int) -> Case:
         f"output 0 {type_} [{everywhere}] %2",
     )
     return Case(f"bias-{channels}", text, ((2, channels, *extents), (channels, *(1 for _ in extents))))
+
+
+def pooled(type_: str, channels: int) -> Case:
+    """The mean of each channel of a convolution's result, with its bias: what squeeze-and-excite begins with."""
+    text = program(
+        f"d0 d1={channels} | d2=14 d3=14 |",
+        f"%0 = input 0 {type_} [d0, d1, d2, d3]",
+        f"%1 = input 1 {type_} [d1, 0, 0]",
+        "%2 = add f32 %0 %1",
+        "%3 = relu f32 %2",
+        "%4 = reduce_mean f32 %3",
+        f"output 0 {type_} [d0, d1, d2, d3] %3",
+        f"output 1 {type_} [d0, d1, 0, 0] %4",
+    )
+    return Case(f"pooled-{channels}", text, ((2, channels, 14, 14), (channels, 1, 1)))

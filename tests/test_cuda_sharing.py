@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from constant_corpus import bias, family, scaled_hardswish
+from constant_corpus import bias, family, pooled, scaled_hardswish
 from cuda_corpus import Case, program
 from cuda_tools import FakeCuda
 
@@ -33,6 +33,10 @@ def test_layers_of_a_network_share_a_kernel(compiler: Path, type_: str) -> None:
 def test_biases_share_a_kernel(compiler: Path) -> None:
     assert len({source(compiler, bias("f32", c, 12, 20)) for c in (3, 16, 480)}) == 1
     assert len({source(compiler, bias("f32", c, 400)) for c in (3, 16, 480)}) == 1
+
+
+def test_reductions_share_a_kernel_whatever_their_channels(compiler: Path) -> None:
+    assert len({source(compiler, pooled("f16", c)) for c in (72, 120, 480)}) == 1
 
 
 @pytest.mark.parametrize("value", ["0.0", "-0.0", "1.0", "-1.0", "2.0", "0.125", "inf", "-inf", "nan"])

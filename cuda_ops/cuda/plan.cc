@@ -162,8 +162,11 @@ Plan make_plan(const Kernel& kernel, const BoundKernel& bound, const ActualTypes
   plan.wide_parallel = plan.wide_parallel || plan.parallel_points >= (int64_t{1} << 31) - 4096;
   plan.wide_reduced = plan.wide_reduced || plan.reduced_points >= (int64_t{1} << 31) - (1 << 20);
   // A quotient by a parameter takes as long as one by a number in the code, and all channel counts share a kernel.
-  // Those of 64 bits do not, and what reduces is scheduled for its extents anyway.
-  for (PlanDim& dim : plan.parallel) dim.fixed = dim.fixed && (plan.reduces || plan.wide_parallel);
+  // Those of 64 bits do not, and where rolls or scans are about, registers are scarce.
+  bool scans = false;
+  for (const Statement& statement : kernel.statements) scans = scans || is_scan(statement.op);
+  const bool stays = plan.wide_parallel || scans || (plan.reduces && !plan.rolls.empty());
+  for (PlanDim& dim : plan.parallel) dim.fixed = dim.fixed && stays;
   return plan;
 }
 

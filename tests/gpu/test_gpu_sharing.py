@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from constant_corpus import CHANNELS, bias, family
+from constant_corpus import CHANNELS, bias, family, pooled
 from cuda_corpus import Case
 from gpu_runner import Check, check_all, random
 
@@ -24,6 +24,7 @@ def checks(cases: list[Case], floor: float) -> list[Check]:
 def test_layers_of_a_network(type_: str, offset: int) -> None:
     """In one launch and each alone."""
     cases = [*family(type_), *(bias(type_, c, 12, 20) for c in CHANNELS), bias(type_, 7, 5, 3), bias(type_, 3, 400)]
+    cases += [pooled(type_, c) for c in (72, 7)]
     floor = 1e-6 if type_ == "f32" else 1e-2
     check_all(checks(cases, floor), offset)
     for check in checks(cases, floor):
