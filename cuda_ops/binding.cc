@@ -39,9 +39,14 @@ std::vector<int64_t> resolve_extents(const Kernel& kernel, const std::vector<Sha
   for (const auto& extent : space.extents) extents.push_back(extent.value_or(kUnknown));
   for (const Statement& s : kernel.statements) {
     for (size_t i = 0; s.op == Op::input && i < s.map.size(); ++i) {
-      const int d = s.map[i].plain_dim();
+      int64_t shown = shapes[static_cast<size_t>(s.tensor)][i], times = 1;
+      const int counted = counted_dim(s.map[i], space, &times);
+      const int d = counted >= 0 ? counted : s.map[i].plain_dim();
       if (d < 0) continue;
-      const int64_t shown = shapes[static_cast<size_t>(s.tensor)][i];
+      if (shown % times != 0)
+        fail("input " + std::to_string(s.tensor) + " has extent " + std::to_string(shown) + " in dimension " +
+             std::to_string(i) + ", which must be a multiple of " + std::to_string(times));
+      shown /= times;
       int64_t& extent = extents[static_cast<size_t>(d)];
       const bool fixed = space.extents[static_cast<size_t>(d)].has_value();
       if (!fixed && (extent == kUnknown || extent == 1)) {
@@ -110,11 +115,13 @@ class KernelBinder {
   std::vector<int64_t> extents_, spans_;
 };
 
-Shape output_shape(const IndexMap& map, const std::vector<int64_t>& extents) {
+Shape output_shape(const IndexMap& map, const Space& space, const std::vector<int64_t>& extents) {
   Shape shape;
   for (const MapEntry& entry : map) {
-    const int d = entry.plain_dim();
-    shape.push_back(entry.extent ? *entry.extent : d >= 0 ? extents[static_cast<size_t>(d)] : 1);
+    int64_t times = 1;
+    const int counted = counted_dim(entry, space, &times);
+    const int d = counted >= 0 ? counted : entry.plain_dim();
+    shape.push_back(entry.extent ? *entry.extent : d >= 0 ? times * extents[static_cast<size_t>(d)] : 1);
   }
   return shape;
 }
@@ -161,7 +168,7 @@ BoundProgram bind(const Program& program, const std::vector<Shape>& input_shapes
     for (const Output& o : kernel.outputs) {
       const size_t tensor = static_cast<size_t>(o.tensor);
       const std::string name = tensor_name("output", o.tensor);
-      const Shape shape = output_shape(o.map, result.extents);
+      const Shape shape = output_shape(o.map, kernel.space, result.extents);
       if (seen[tensor] && shape != bound.output_shapes[tensor])
         fail(name + " has different shapes in different lines of the program");
       seen[tensor] = true;

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <optional>
 
+#include "stores.h"
+
 namespace onnxfuse {
 namespace {
 
@@ -55,10 +57,13 @@ std::vector<Dim> infer_extents(const Program& program, const Kernel& kernel, con
   for (const auto& fixed : kernel.space.extents) extents.emplace_back(fixed);
   for (const Statement& s : kernel.statements) {
     for (size_t i = 0; s.op == Op::input && i < s.map.size(); ++i) {
-      const int d = s.map[i].plain_dim();
+      int64_t times = 1;
+      const int counted = counted_dim(s.map[i], kernel.space, &times);
+      const int d = counted >= 0 ? counted : s.map[i].plain_dim();
       if (d < 0) continue;
       const size_t tensor = static_cast<size_t>(s.tensor);
-      const Dim dim = rank_unknown(program, inputs, tensor) ? Dim{} : inputs[tensor][i];
+      Dim dim = rank_unknown(program, inputs, tensor) ? Dim{} : inputs[tensor][i];
+      if (counted >= 0) dim = dim.extent >= 0 ? Dim{dim.extent / times, ""} : Dim{};
       if (!extents[static_cast<size_t>(d)].see(dim))
         throw ProgramError("input " + std::to_string(tensor) + " has extent " + std::to_string(dim.extent) +
                            " in dimension " + std::to_string(i) + ", where the program has d" + std::to_string(d) +
@@ -81,6 +86,18 @@ void check_ranks(const Program& program, const std::vector<SymbolicShape>& input
     if (!rank_unknown(program, inputs, i) && inputs[i].size() != static_cast<size_t>(program.inputs[i].rank))
       throw ProgramError("input " + std::to_string(i) + " has rank " + std::to_string(inputs[i].size()) +
                          "; the program reads it with rank " + std::to_string(program.inputs[i].rank));
+}
+
+Dim output_dim(const MapEntry& entry, const Space& space, const std::vector<Dim>& extents) {
+  if (entry.extent) return {*entry.extent, ""};
+  int64_t times = 1;
+  const int counted = counted_dim(entry, space, &times);
+  if (counted >= 0) {
+    const int64_t extent = extents[static_cast<size_t>(counted)].extent;
+    return extent >= 0 ? Dim{times * extent, ""} : Dim{-1, fresh_name()};
+  }
+  const int d = entry.plain_dim();
+  return d >= 0 ? extents[static_cast<size_t>(d)] : Dim{1, ""};
 }
 
 // Any dimension along which the value does not vary may be 1, or left out.
@@ -114,10 +131,7 @@ std::vector<SymbolicShape> infer_shapes(const Program& program, const std::vecto
       }
       shape.resize(o.map.size());
       for (size_t i = 0; i < o.map.size(); ++i) {
-        const int d = o.map[i].plain_dim();
-        const Dim dim = o.map[i].extent ? Dim{*o.map[i].extent, ""}
-                        : d >= 0        ? extents[static_cast<size_t>(d)]
-                                        : Dim{1, ""};
+        const Dim dim = output_dim(o.map[i], kernel.space, extents);
         if (shape[i].extent < 0 && (dim.extent >= 0 || shape[i].name.empty())) shape[i] = dim;
       }
     }

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "program_limits.h"
+
 namespace onnxfuse {
 namespace {
 
@@ -55,6 +57,24 @@ std::vector<int64_t> spans(const Space& space, const std::vector<int64_t>& exten
   result.resize(kFirstRoll, 1);
   for (const Roll& roll : space.rolls) result.push_back(roll.points);
   return result;
+}
+
+int counted_dim(const MapEntry& entry, const Space& space, int64_t* times) {
+  if (entry.terms.size() < 2 || entry.offset != 0 || entry.extent) return -1;
+  Wide weight = 1;
+  for (size_t i = entry.terms.size(); i-- > 0;) {
+    const AffineTerm& term = entry.terms[i];
+    if (term.dim >= space.rank() || term.scale != weight) return -1;
+    const std::optional<int64_t>& extent = space.extents[static_cast<size_t>(term.dim)];
+    if (i == 0) {
+      *times = term.scale;
+      return extent ? -1 : term.dim;
+    }
+    if (!extent || *extent == 0) return -1;
+    weight *= *extent;
+    if (weight > kMaxExtent) return -1;
+  }
+  return -1;
 }
 
 IndexRange index_range(const MapEntry& entry, const std::vector<int64_t>& spans) {

@@ -22,6 +22,10 @@ struct IndexRange {
 // How many values each index that a map may name takes: the space's dimensions first, rolls from kFirstRoll on.
 std::vector<int64_t> spans(const Space& space, const std::vector<int64_t>& extents);
 
+// The dimension of unknown extent (else -1), where an entry counts row-major through it, first, and others of known
+// extents: the tensor's extent is then *times that of the dimension.
+int counted_dim(const MapEntry& entry, const Space& space, int64_t* times);
+
 IndexRange index_range(const MapEntry& entry, const std::vector<int64_t>& spans);
 
 // All that is stored to one of the node's outputs, by any of the program's kernels.

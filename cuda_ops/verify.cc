@@ -5,6 +5,7 @@
 
 #include "program_limits.h"
 #include "scanner.h"
+#include "stores.h"
 #include "table.h"
 
 namespace onnxfuse {
@@ -217,7 +218,8 @@ class KernelVerifier {
   void extent(const MapEntry& entry, int line) const {
     const int d = entry.plain_dim();
     const bool zero = entry.terms.empty() && entry.offset == 0;
-    if (!entry.extent && d < 0 && !zero)
+    int64_t times = 1;
+    if (!entry.extent && d < 0 && !zero && counted_dim(entry, kernel_.space, &times) < 0)
       fail_at_line(line, "an index of an output other than 0 or a plain dimension needs ':' and the extent");
     if (entry.extent &&
         (zero ? entry.extent == 1 : d >= 0 && entry.extent == kernel_.space.extents[static_cast<size_t>(d)]))
@@ -229,7 +231,10 @@ class KernelVerifier {
     if (kernel_.axes && s.tensor == 0) fail_at_line(line, "input 0 holds the axes, and is not read by a statement");
     for (const MapEntry& entry : s.map) {
       input_extent(entry, line);
+      int64_t times = 1;
+      const int counted = counted_dim(entry, kernel_.space, &times);
       if (entry.plain_dim() >= 0) plain_ |= 1u << entry.plain_dim();
+      if (counted >= 0) plain_ |= 1u << counted;
     }
   }
 
@@ -273,7 +278,7 @@ class KernelVerifier {
 
   Kernel& kernel_;
   int64_t roll_parts_ = 1;
-  uint32_t plain_ = 0;  // dimensions that stand alone in the map of an input
+  uint32_t plain_ = 0;  // dimensions whose extent the map of an input shows
 };
 
 }  // namespace

@@ -14,6 +14,7 @@ from onnx import helper
 
 from onnxfuse.custom_ops.library import library_path
 from onnxfuse.custom_ops.parser import parse
+from onnxfuse.custom_ops.program import Program
 from onnxfuse.custom_ops.reference import evaluate
 from onnxfuse.custom_ops.types import to_numpy, to_onnx
 
@@ -24,7 +25,11 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 def session(text: str, threads: int = 1) -> ort.InferenceSession:
     """A session of a model whose fused node computes the program; bf16 tensors go in and out as float32."""
-    program = parse(text)
+    return session_of(text, parse(text), threads)
+
+
+def session_of(text: str, program: Program, threads: int = 1) -> ort.InferenceSession:
+    """The same with the inputs and outputs of another program, for texts that are none."""
     names = [f"x{i}" for i in range(len(program.inputs))]
     outputs = [f"y{i}" for i in range(len(program.outputs))]
     op_type = "FusedReduction" if program.axes is None else "FusedRuntimeAxes"

@@ -46,12 +46,15 @@ class Space:
         self.kernel = kernel
         self.inputs = inputs
         self.shown: dict[int, set[Source]] = {}
+        self.counted: dict[int, tuple[Source, int]] = {}  # that show in an extent as many times as the number says
         for statement in kernel.statements:
             if not isinstance(statement, Input):
                 continue
             for axis, entry in enumerate(statement.map):
                 if entry.whole is not None:
                     self.shown.setdefault(entry.whole, set()).add((statement.tensor, axis))
+                elif counted := kernel.counted(entry):
+                    self.counted[counted[0]] = ((statement.tensor, axis), counted[1])
 
     @property
     def rank(self) -> int:
@@ -68,6 +71,9 @@ class Space:
         if static is not None:
             return self.emitter.ints([static])
         e = self.emitter
+        if k in self.counted:
+            (tensor, axis), times = self.counted[k]
+            return e.node("Div", [e.extent(self.inputs[tensor], axis), e.ints([times])])
         extents = [e.extent(self.inputs[tensor], axis) for tensor, axis in sorted(self.shown[k])]
         if len(extents) == 1:
             return extents[0]

@@ -227,6 +227,24 @@ class Kernel:
             return self.extents[k]
         return math.prod(self.extents[d] or 0 for d in self.rolls[k - FIRST_ROLL].dims)
 
+    def counted(self, entry: Entry) -> tuple[int, int] | None:
+        """The dimension of unknown extent, and its coefficient, where an entry counts row-major through it and others.
+
+        The tensor's extent is then the coefficient times that of the dimension. The coefficient is the product of the
+        others' extents, which are known; None where the entry is no such one.
+        """
+        terms = entry.terms
+        if len(terms) < 2 or entry.offset or entry.extent is not None or any(k >= self.rank for k, _ in terms):
+            return None
+        weight = 1
+        for k, scale in reversed(terms[1:]):
+            extent = self.extents[k]
+            if not extent or scale != weight:
+                return None
+            weight *= extent
+        k, scale = terms[0]
+        return (k, scale) if scale == weight and self.extents[k] is None else None
+
     def behind(self, k: int) -> tuple[int, ...]:
         """The space's dimensions that an index depends on: dk itself, or those that a roll runs over."""
         return (k,) if k < FIRST_ROLL else self.rolls[k - FIRST_ROLL].dims

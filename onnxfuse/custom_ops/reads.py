@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxfuse.custom_ops.layout import FULL, Source, Space, Value
@@ -10,6 +11,8 @@ from onnxfuse.custom_ops.program import FIRST_ROLL, Entry, Input
 from onnxfuse.custom_ops.types import value_type
 
 __all__ = ["read"]
+
+_REST = 2**31 - 1  # the end of a slice that takes all that is left
 
 
 def read(space: Space, statement: Input) -> Value:
@@ -92,12 +95,23 @@ def _separable(space: Space, statement: Input, x: str) -> tuple[str, list[int], 
             total = math.prod(digits)
             x = e.slice(x, [axis], [entry.offset], [entry.offset + total], [1])
             x = e.reshape(x, e.ints([0] * axis + digits))  # 0: as it is
+        elif e.opset >= 14 and (counted := space.kernel.counted(entry)):
+            x = _taken_apart(space, x, axis, counted[0], own)
         elif entry.whole is None and ranges[axis] is None:
             x = e.gather(x, space.index(entry, own), axis)
         dims = own + dims
         for k in own:
             sources[k] = frozenset((FULL if entry.whole is None else (statement.tensor, axis),))
     return x, dims, sources
+
+
+def _taken_apart(space: Space, x: str, axis: int, unknown: int, dims: Sequence[int]) -> str:
+    """x with the axis as several, of the extents of the dimensions, one of which only a run shows."""
+    e = space.emitter
+    shape = e.node("Shape", [x])
+    extents = [space.extent(k) if k == unknown else e.ints([space.kernel.extents[k] or 0]) for k in dims]
+    before = [e.slice(shape, [0], [0], [axis], [1])] if axis else []
+    return e.reshape(x, e.concat([*before, *extents, e.slice(shape, [0], [axis + 1], [_REST], [1])], 0), zeros=True)
 
 
 def _range(space: Space, entry: Entry) -> tuple[int, int | None, int] | None:

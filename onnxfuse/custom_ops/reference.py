@@ -75,7 +75,12 @@ class _Run:
                 continue
             for axis, entry in enumerate(statement.map):
                 shown = self.inputs[statement.tensor].shape[axis]
-                if entry.whole != k or shown == 1:
+                counted = self.kernel.counted(entry)
+                if counted and counted[0] == k:
+                    shown, rest = divmod(shown, counted[1])
+                    if rest:
+                        raise ValueError(f"input {statement.tensor} is no multiple of {counted[1]} along '{entry}'")
+                elif entry.whole != k or shown == 1:
                     continue
                 if extent not in (None, shown):
                     raise ValueError(f"input {statement.tensor} has extent {shown} along d{k}, expected {extent}")
@@ -162,6 +167,8 @@ class _Run:
         shape = []
         for entry in output.map:
             natural = self.extents[entry.plain] if entry.plain is not None else 1
+            if counted := self.kernel.counted(entry):
+                natural = self.extents[counted[0]] * counted[1]
             shape.append(natural if entry.extent is None else entry.extent)
         if output.tensor not in results:
             results[output.tensor] = np.zeros(shape, value.dtype)

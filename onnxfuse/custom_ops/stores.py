@@ -35,7 +35,6 @@ def store(emitter: Emitter, parts: Sequence[Part]) -> str:
 
 def _whole(output: Output, space: Space, value: Value) -> str:
     """One value that fills the tensor."""
-    e = space.emitter
     if space.kernel.axes is not None:
         return store_over(space, space.kernel.axes, output, value)
     if any(k >= FIRST_ROLL for entry in output.map for k, _ in entry.terms):
@@ -49,18 +48,26 @@ def _whole(output: Output, space: Space, value: Value) -> str:
     for place, k in enumerate(dims):
         if scales[k] < 0:
             name = _reversed(space, name, place, k)
-    return _with_axes_of(e, name, output)
+    return _with_axes_of(space, name, output)
 
 
-def _with_axes_of(e: Emitter, name: str, output: Output) -> str:
+def _extent(space: Space, entry: Entry) -> int | str:
+    """The extent of several dimensions as one: a number, or a vector of one int64 where only a run shows it."""
+    if not (counted := space.kernel.counted(entry)):
+        return entry.extent or 0
+    return space.emitter.node("Mul", [space.extent(counted[0]), space.emitter.ints([counted[1]])])
+
+
+def _with_axes_of(space: Space, name: str, output: Output) -> str:
     """From an axis for each term to one for each entry of the output's map."""
+    e = space.emitter
     groups = [len(entry.terms) for entry in output.map if entry.terms]
     if max(groups, default=0) > 1:
-        name = _merged(e, name, groups, [entry.extent or 0 for entry in output.map if entry.terms])
+        name = _merged(e, name, groups, [_extent(space, entry) for entry in output.map if entry.terms])
     return e.unsqueeze(name, [axis for axis, entry in enumerate(output.map) if not entry.terms])
 
 
-def _merged(e: Emitter, name: str, groups: Sequence[int], extents: Sequence[int]) -> str:
+def _merged(e: Emitter, name: str, groups: Sequence[int], extents: Sequence[int | str]) -> str:
     """The tensor with each group of neighbouring axes as one, of that extent (where the group has several axes).
 
     What stays an axis is in front of what becomes one while that happens: Reshape leaves a dimension as it is only
@@ -70,7 +77,10 @@ def _merged(e: Emitter, name: str, groups: Sequence[int], extents: Sequence[int]
     first = [sum(groups[:k]) for k in range(len(groups))]
     order = sorted(range(len(groups)), key=lambda k: groups[k] > 1)
     name = e.transpose(name, [first[k] + i for k in order for i in range(groups[k])])
-    name = e.reshape(name, e.ints([0 if groups[k] == 1 else extents[k] for k in order]))
+    shape = [0 if groups[k] == 1 else extents[k] for k in order]
+    known = [extent for extent in shape if isinstance(extent, int)]
+    parts = [e.ints([extent]) if isinstance(extent, int) else extent for extent in shape]
+    name = e.reshape(name, e.ints(known) if len(known) == len(shape) else e.concat(parts, 0))
     return e.transpose(name, [order.index(k) for k in range(len(groups))])
 
 
@@ -91,7 +101,7 @@ def _unrolled(output: Output, space: Space, value: Value) -> str:
                 name = e.gather(name, e.ints(range(points - 1, -1, -1)), axis)
         elif scales[k] < 0:
             name = _reversed(space, name, axis, k)
-    return _with_axes_of(e, name, output)
+    return _with_axes_of(space, name, output)
 
 
 def _in_place(output: Output, space: Space, value: Value, dims: Sequence[int]) -> bool:
@@ -119,7 +129,8 @@ def _reversed(space: Space, name: str, axis: int, k: int) -> str:
 
 def _stacks(output: Output, axis: int) -> bool:
     """True where the output is a part of the tensor cut across this axis alone."""
-    whole = all(entry.extent is None for place, entry in enumerate(output.map) if place != axis)
+    others = [entry for place, entry in enumerate(output.map) if place != axis]
+    whole = all(entry.extent is None and len(entry.terms) < 2 for entry in others)
     terms = output.map[axis].terms
     return whole and (not terms or (len(terms) == 1 and terms[0][1] == 1 and terms[0][0] < FIRST_ROLL))
 

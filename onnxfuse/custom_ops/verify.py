@@ -151,7 +151,8 @@ class _KernelCheck:
             self.fail(f"reduced dimensions {kernel.outer} to {kernel.outer + kernel.reduced} are not in the space")
         if not kernel.reduced and kernel.outer != kernel.rank:
             self.fail(f"nothing is reduced, so all {kernel.rank} dimensions are outer ones, not {kernel.outer}")
-        shown = {e.whole for s in kernel.statements if isinstance(s, Input) for e in s.map}
+        read = [e for s in kernel.statements if isinstance(s, Input) for e in s.map]
+        shown = {e.whole for e in read} | {counted[0] for e in read if (counted := kernel.counted(e))}
         for k, extent in enumerate(kernel.extents):
             if extent is None and k not in shown:
                 self.fail(f"d{k} has no extent and stands alone in no input's map; write 'd{k}=N' or read it plainly")
@@ -287,7 +288,8 @@ class _KernelCheck:
                 self.fail(f"d{k} stands twice in the output's map")
         axes = []
         for entry in output.map:
-            if entry.extent is None and entry.plain is None and (entry.terms or entry.offset):
+            natural_less = entry.plain is None and (entry.terms or entry.offset) and not kernel.counted(entry)
+            if entry.extent is None and natural_less:
                 self.fail(f"map entry '{entry}': the extent must be written, as in '{entry}:64'")
             natural = kernel.extents[entry.plain] if entry.plain is not None else None if entry.terms else 1
             if entry.extent is not None and entry.extent == natural and entry.offset == 0:

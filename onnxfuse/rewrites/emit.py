@@ -131,7 +131,11 @@ class _Emission:
                 raise RefusalError(f"what the axes of a run leave of {name} is not known")
 
     def _check_extents(self, kernel: Kernel) -> None:
-        shown = {e.plain for s in kernel.statements if isinstance(s, Input) for e in s.map}
+        read = [e for s in kernel.statements if isinstance(s, Input) for e in s.map]
+        shown = {e.plain for e in read} | {counted[0] for e in read if (counted := kernel.counted(e))}
+        stored = [e for output in kernel.outputs for e in output.map]
+        if any(len(e.terms) > 1 and e.extent is None and not kernel.counted(e) for e in stored):
+            raise RefusalError("it reshapes along a dimension whose extent is not static")
         if any(extent is None and k not in shown for k, extent in enumerate(kernel.extents)):
             raise RefusalError("the extent of one of its dimensions shows in none of its inputs")
 
@@ -166,9 +170,10 @@ class _Emission:
             entry = self.affine(Place(dims)) if dims else ONE
             if len(dims) > 1 or any(d in self.space.rolled for d in self.space.current(dims)):
                 extent = self.space.extent(self.space.current(dims))
-                if not isinstance(extent, int):
+                if isinstance(extent, int):
+                    entry = Entry(entry.terms, entry.offset, extent)
+                elif len(dims) < 2 or any(d in self.space.rolled for d in self.space.current(dims)):
                     raise RefusalError("it reshapes along a dimension whose extent is not static")
-                entry = Entry(entry.terms, entry.offset, extent)
             result.append(entry)
         return tuple(result)
 
