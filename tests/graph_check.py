@@ -277,6 +277,10 @@ def check(
         if difference(truth, plain, found, allowed):
             if library and provider != "cpu" and elsewhere is None:
                 elsewhere = _run_itself(model, feeds, provider)
+                for _ in range(3):  # what the provider does not compute twice alike says nothing about ours
+                    for i, other in enumerate(_run_itself(model, feeds, provider)):
+                        if not np.array_equal(other, elsewhere[i], equal_nan=other.dtype.kind == "f"):
+                            found[i] = elsewhere[i]
             itself = elsewhere if library and elsewhere is not None else plain
             wrong = difference(truth, itself, found, allowed, _noise(model, feeds, truth))
             if wrong:
