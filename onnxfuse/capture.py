@@ -39,7 +39,7 @@ _AXES = frozenset(op for op in _CUDA if op.startswith("Reduce")) | {"Unsqueeze",
 _HOST_INPUTS: dict[str, tuple[int, ...]] = {
     "Reshape": (1,), "Expand": (1,), "Tile": (1,), "ConstantOfShape": (0,), "TopK": (1,), "OneHot": (1,),
     "Slice": (1, 2, 3, 4), "Pad": (1, 2, 3), "Resize": (1, 2, 3), "Upsample": (1,), "Range": (0, 1, 2), "Clip": (1, 2),
-    "Dropout": (1, 2), **dict.fromkeys(_AXES, (1,)),
+    "Dropout": (1, 2), **dict.fromkeys(_AXES, (1,)), REWRITES["runtime_axes"]: (0,),
 }  # fmt: skip
 _SIZED = {op: places for op, places in _HOST_INPUTS.items() if op not in ("Clip", "Dropout", "Trilu", "CumSum")}
 _SMALL = 100  # elements of a constant up to which ONNX Runtime keeps a shape's arithmetic on the host
@@ -170,7 +170,7 @@ class _Placement:
             yield found("control flow: ONNX Runtime refuses to capture a model with it")
             return
         if node.domain not in ("", "ai.onnx"):
-            yield from self._copies(node, (0,) if _takes_axes(node) else ())
+            yield from self._copies(node, _HOST_INPUTS.get(node.op_type, ()) if node.domain == DOMAIN else ())
             return
         if node.op_type in _COUNTED:
             yield found("the shape of its result hangs on the data, which the host must wait for")
@@ -206,11 +206,6 @@ class _Placement:
             return False
         schema: Any = onnx.defs.get_schema(node.op_type)
         return bool(schema.has_function or schema.has_context_dependent_function)
-
-
-def _takes_axes(node: onnx.NodeProto) -> bool:
-    """Whether a fused node's first input are axes, which it reads on the host."""
-    return node.domain == DOMAIN and node.op_type == REWRITES["runtime_axes"]
 
 
 def _constant_size(node: onnx.NodeProto) -> int:
