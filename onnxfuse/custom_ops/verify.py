@@ -22,8 +22,8 @@ from onnxfuse.custom_ops.program import (
     dependence,
     statement_type,
 )
-from onnxfuse.custom_ops.runtime_axes import RuntimeAxes
 from onnxfuse.custom_ops.types import TYPES, VALUE_TYPES, value_type
+from onnxfuse.custom_ops.verify_axes import AxesCheck, names_of
 from onnxfuse.errors import ProgramError
 
 __all__ = ["MAX_TEXT", "verify"]
@@ -55,7 +55,7 @@ def verify(program: Program) -> None:
     outputs = _Tensors("output")
     line = 2
     for kernel in program.kernels:
-        _KernelCheck(kernel, line, inputs, outputs, stores).run()
+        KernelCheck(kernel, line, inputs, outputs, stores).run()
         if kernel.axes is not None and len(program.kernels) > 1:
             fail_at(line, "a kernel with axes is the program's only one")
         line += 1 + (kernel.axes is not None) + len(kernel.rolls) + len(kernel.statements) + len(kernel.outputs)
@@ -91,7 +91,9 @@ class _Tensors:
                 fail_at(line, f"{self.kind}s are numbered without gaps: {self.kind} {place} is missing")
 
 
-class _KernelCheck:
+class KernelCheck:
+    """The rules of one kernel, whose text begins on `line`."""
+
     def __init__(self, kernel: Kernel, line: int, inputs: _Tensors, outputs: _Tensors, stores: Stores) -> None:
         self.kernel = kernel
         self.line = line
@@ -101,7 +103,7 @@ class _KernelCheck:
         self.depends: list[frozenset[int]] = []
         self.scanned: set[int] = set()  # the values that depend on a scan
         self.varies: list[frozenset[int]] = []  # whatever the axes are (over_axes.py)
-        self.over_axes: _AxesCheck | None = None
+        self.over_axes: AxesCheck | None = None
 
     def fail(self, message: str) -> NoReturn:
         fail_at(self.line, message)
@@ -111,7 +113,7 @@ class _KernelCheck:
         if self.kernel.axes is not None:
             self.line += 1
             self.inputs.add(self.line, 0, self.kernel.axes.type, self.kernel.axes.rank)
-            self.over_axes = _AxesCheck(self, self.kernel.axes)
+            self.over_axes = AxesCheck(self, self.kernel.axes)
         parts = 1
         for number, roll in enumerate(self.kernel.rolls):
             self.line += 1
@@ -282,7 +284,7 @@ class _KernelCheck:
             self.fail(f"an output of type {output.type} stores a {value_type(output.type)}, %{output.value} is {found}")
         dims = kernel.dims(*output.map)
         if missing := self.depends[output.value] - set(dims):
-            self.fail(f"%{output.value} depends on {_names(missing)}, which must stand in the output's map")
+            self.fail(f"%{output.value} depends on {names_of(missing)}, which must stand in the output's map")
         for k in dims:
             if dims.count(k) > 1:
                 self.fail(f"d{k} stands twice in the output's map")
@@ -315,61 +317,3 @@ class _KernelCheck:
                 )
             extent = self.kernel.extent(k)
             reach = None if extent is None else reach + abs(scale) * max(extent - 1, 0)
-
-
-class _AxesCheck:
-    """What holds for a kernel whose axes arrive with a run: each of its dimensions may be reduced."""
-
-    def __init__(self, check: _KernelCheck, axes: RuntimeAxes) -> None:
-        self.check, self.axes, self.kernel = check, axes, check.kernel
-        self.dims = frozenset(range(check.kernel.rank))
-        if axes.type not in ("i32", "i64"):
-            check.fail(f"axes are i32 or i64, not {axes.type}")
-        if check.kernel.reduced:
-            check.fail("the space of a kernel with axes has no bars: the axes say what is reduced")
-        if check.kernel.rolls:
-            check.fail("a kernel with axes has no rolls")
-        if sorted(axes.dims) != sorted(self.dims):
-            check.fail("axes name each dimension of the space once, and no other")
-        if axes.count is not None and not 1 <= axes.count <= check.kernel.rank:
-            check.fail(f"{axes.count} axes, of a space of {check.kernel.rank} dimensions")
-        if axes.count is not None and axes.noop:
-            check.fail("'noop' says what no axes mean, and there always are some")
-
-    def collective(self, apply: Apply, operand: int) -> None:
-        primitive = PRIMITIVES[apply.op]
-        if primitive.kind == "argument":
-            self.check.fail(f"{apply.op} takes no axes from a run")
-        if primitive.scans and self.axes.count != 1:
-            self.check.fail(f"{apply.op} goes along one axis; there may be several")
-        if missing := self.dims - self.check.varies[operand]:
-            self.check.fail(
-                f"the operand of {apply.op} must vary along each dimension of the space, %{operand} does not along "
-                f"{_names(missing)}"
-            )
-        if operand in self.check.scanned:
-            self.check.fail(f"the operand of {apply.op} may not depend on a scan, %{operand} does")
-
-    def output(self, output: Output) -> None:
-        plain = [entry.plain if entry.extent is None else None for entry in output.map]
-        if len(plain) != len(self.dims) or None in plain:
-            self.check.fail("an output of a kernel with axes has each dimension of the space alone in its map")
-        if missing := self.dims - self.check.depends[output.value]:
-            self.check.fail(
-                f"an output of a kernel with axes depends on each dimension of the space, %{output.value} does not on "
-                f"{_names(missing)}"
-            )
-        if not output.squeezed:
-            return
-        if self.axes.count is None:
-            self.check.fail("a squeezed output needs the number of axes; write it in place of '?'")
-        if plain != list(self.axes.dims):
-            self.check.fail("the dimensions of a squeezed output stand in the order of the axes")
-        if along := self.check.varies[output.value]:
-            self.check.fail(
-                f"%{output.value} varies along {_names(along)}, and cannot be stored without what is reduced"
-            )
-
-
-def _names(dims: frozenset[int]) -> str:
-    return " and ".join(f"d{k}" for k in sorted(dims))
