@@ -147,6 +147,7 @@ def operations() -> Iterator[Case]:
         yield Case(f"scans-{type_}-column", all_scans(type_, " reverse", COLUMNS), ((4, 256, 64),))
         for op in ("scan_sum", "scan_prod"):
             yield Case(f"{op}-{type_}-whole_column", scan(type_, op, " exclusive", COLUMNS), ((64, 200, 3136),))
+            yield Case(f"{op}-{type_}-tiles_of_columns", scan(type_, op, " exclusive", COLUMNS), ((1, 1 << 18, 256),))
         yield Case(f"arguments-{type_}", all_arguments(type_), ((512, 1024),))
         yield Case(f"argument-{type_}-few", argument(type_), ((1, 1 << 22),))
         yield Case(f"argument-{type_}-column", argument(type_, ARGUMENTS[1], COLUMNS), ((4, 256, 64),))
@@ -174,6 +175,10 @@ def schedules() -> Iterator[Case]:
         for n in (15, 200, 1000):
             yield Case(f"whole_column-{type_}-{n}", scan_scale_bias(type_, "", COLUMNS), ((64, n, 3136),))
         yield Case(f"two_scans-{type_}-whole_column", two_scans(type_), ((64, 1000, 3136),))
+        yield Case(f"two_scans-{type_}-tiles_of_columns", two_scans(type_), ((8, 40000, 256),))
+        for inner in (6, 31, 33):
+            text = scan_scale_bias(type_, "", COLUMNS)
+            yield Case(f"tiles_of_columns-{type_}-{inner}", text, ((1, 1 << 20, inner),))
         yield Case(f"scans_and_maximum-{type_}-column", scans_and_maximum(type_, COLUMNS), ((64, 256, 49),))
         yield Case(f"both_ways-{type_}-column", both_ways(type_, COLUMNS), ((64, 256, 64), (256, 1)))
         yield Case(f"scan-{type_}-unaligned", scan(type_), ((4096, 4096),), 4)
@@ -194,6 +199,7 @@ def small() -> Iterator[Case]:
         yield Case(f"scan-{type_}-chunks", scan_scale_bias(type_), ((4096, 131072),))
         yield Case(f"scan-{type_}-look_back", scan_scale_bias(type_), ((1, 1 << 26),))
         yield Case(f"scan_column-{type_}", scan(type_, "scan_sum", "", COLUMNS), ((64, 256, 3136),))
+        yield Case(f"scan_column-{type_}-tiles", scan_scale_bias(type_, "", COLUMNS), ((1, 16384, 4096),))
         yield Case(f"argument-{type_}-131072", argument(type_), ((512, 131072),))
     yield Case("softmax_scan-f16-32768", softmax_scan("f16"), ((4096, 32768),))
     yield Case("softmax_scan-f32-few", softmax_scan("f32"), ((8, 1 << 18),))

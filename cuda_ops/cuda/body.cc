@@ -125,9 +125,7 @@ void BodyWriter::write_prologue() {
     }
   } else {
     out_.line("const int t = threadIdx.x / " + across + ";");
-    const std::string own = "(" + block + " * " + across + " + threadIdx.x % " + across + ") * " + lanes();
-    out_.line("const bool valid = " + own + " < p.points;");
-    out_.line("const " + index + " id = valid ? " + own + " : p.points - " + lanes() + ";");
+    write_column(block);
   }
   if (plan_.reduces) {
     write_length();
@@ -143,6 +141,14 @@ void BodyWriter::write_prologue() {
   }
   declare_shared();
   write_bases();
+}
+
+// Which of its block's neighbouring columns a thread has.
+void BodyWriter::write_column(const std::string& block) {
+  const std::string across = std::to_string(schedule_.across());
+  const std::string own = "(" + block + " * " + across + " + threadIdx.x % " + across + ") * " + lanes();
+  out_.line("const bool valid = " + own + " < p.points;");
+  out_.line(std::string("const ") + accesses_.index_type() + " id = valid ? " + own + " : p.points - " + lanes() + ";");
 }
 
 void BodyWriter::write_length() {

@@ -1,6 +1,7 @@
 // Writes one __global__ function: index arithmetic, the passes over the reduced dimensions, the stores.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,7 @@ class BodyWriter {
   bool looped(int pass) const;  // the pass goes over the reduced dimensions in a loop of its own
 
   void write_prologue();
+  void write_column(const std::string& block);
   void write_length();
   void write_bases();
   void write_early_loads();
@@ -118,10 +120,23 @@ class BodyWriter {
   void declare_row_values();
   void write_row_values(const std::string& tile);
   void write_passes_of_tile(bool summing);
-  template <class Write>
-  void each_scan(const Write& write) const;
+  using WriteScan =
+      std::function<void(int, const std::string&, const std::string&, const std::string&, const std::string&)>;
+  void each_scan(const WriteScan& write) const;
   void write_turns();
   void write_scouts();
+  void write_look_back();
+  void write_giving();
+  int columns() const { return schedule_.across() * schedule_.lanes; }  // of a block
+  int staged_bytes_of_tiles() const;
+  void declare_column_records();
+  std::string column_record(int scan) const;
+  std::string nodes_of_columns(int scan) const;
+  void write_sums_of_columns();
+  void write_scans_of_columns();
+  void open_column(const std::string& tile);
+  void write_column_look_back();
+  void write_column_giving();
   std::string nodes_of(int scan, const std::string& tile) const;
   bool staged(int i) const;
   std::vector<int> staged_inputs() const;

@@ -30,7 +30,7 @@ bool BodyWriter::in_turns() const { return schedule_.rows_ahead > 0; }
 
 // What a block has of every row's tensor, or of what all rows share, in shared memory.
 bool BodyWriter::staged_row(int i) const {
-  return in_turns() && staged_bytes(plan_, accesses_.input(i), schedule_.lanes) > 0;
+  return in_turns() && staged_bytes(plan_, accesses_.input(i), true, schedule_.lanes) > 0;
 }
 bool BodyWriter::staged_common(int i) const {
   return in_turns() && schedule_.common && common_bytes(accesses_.input(i), schedule_.lanes) > 0;

@@ -150,8 +150,10 @@ std::string BodyWriter::write_prefixes(const std::string& name) {
 }
 
 void BodyWriter::write_scan_combination() {
-  if (in_tiles_) {
+  if (in_tiles_ && row()) {
     summing_ ? write_sums_of_warps() : write_scans_of_tile();
+  } else if (in_tiles_) {
+    summing_ ? write_sums_of_columns() : write_scans_of_columns();
   } else {
     row() ? write_row_scans() : write_column_scans();
   }

@@ -16,21 +16,20 @@ namespace onnxfuse::cuda {
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kRecords = 8;  // of tiles, more than are at work: kTurnsAhead + kTurnsBehind + 1
-static_assert(kTileBuffers + 1 < kRecords, "");
+static_assert(kTileBuffers + 1 < kTileRecords, "");
 // Barriers: the first of two for each, by the parity of the turn.
 constexpr int kTurnBegins = 1, kSumsAreThere = 3, kAmongThemselves = 5;
 
 int node_words(Type type) { return type_size(type) > 4 ? 2 : 1; }
 
-std::string record(const std::string& turn) { return "(" + turn + ") % " + std::to_string(kRecords) + "u"; }
+std::string record(const std::string& turn) { return "(" + turn + ") % " + std::to_string(kTileRecords) + "u"; }
 
 }  // namespace
 
 bool BodyWriter::staged(int i) const {
   if (in_turns()) return staged_row(i) || staged_common(i);
   return scans() && schedule_.long_scan == LongScan::look_back && in_tiles_ &&
-         staged_bytes(plan_, accesses_.input(i), schedule_.lanes) > 0;
+         staged_bytes(plan_, accesses_.input(i), row(), schedule_.lanes) > 0;
 }
 
 int BodyWriter::tile_bytes(int i) const {
@@ -67,22 +66,34 @@ void BodyWriter::open_tile(const std::string& tile, const std::string& turn) {
   const std::string reduced = accesses_.reduced_type();
   out_.line("if (" + tile + ".exists) {");
   out_.line("const u32 record = " + record(turn) + ";");
-  out_.line(std::string("const ") + accesses_.index_type() + " id = " + tile + ".row;");
+  if (row()) {
+    out_.line(std::string("const ") + accesses_.index_type() + " id = " + tile + ".row;");
+  } else {
+    write_column("static_cast<" + std::string(accesses_.index_type()) + ">(" + tile + ".row)");
+  }
   out_.line("const u32 order = " + tile + ".number;");
   out_.line("const " + reduced + " start = static_cast<" + reduced + ">(" +
             (reverse_ ? "p.tiles - 1 - order" : "order") + ") * " + std::to_string(schedule_.step()) + ";");
   int begin = 0;
   for (const int i : staged_inputs()) {
     out_.line("char* const tile" + std::to_string(i) + " = staged + " + std::to_string(begin) + " + " + tile +
-              "_buffer * " + std::to_string(tile_bytes(i)) + " + t * " + bytes(accesses_.input(i)) + ";");
+              "_buffer * " + std::to_string(tile_bytes(i)) + " + threadIdx.x * " + bytes(accesses_.input(i)) + ";");
     begin += kTileBuffers * tile_bytes(i);
   }
   write_bases();
 }
 
-int BodyWriter::staged_bytes_of_block() const {
+// Where what the scans of columns note begins.
+int BodyWriter::staged_bytes_of_tiles() const {
   int sum = 0;
   for (const int i : staged_inputs()) sum += kTileBuffers * tile_bytes(i);
+  return sum;
+}
+
+int BodyWriter::staged_bytes_of_block() const {
+  int sum = staged_bytes_of_tiles();
+  for (const int i : stages_.scans)
+    sum += row() ? 0 : kTileRecords * column_record_bytes(statement(i), schedule_.threads, columns());
   return sum;
 }
 
@@ -157,8 +168,7 @@ void BodyWriter::write_passes_of_tile(bool summing) {
 }
 
 // Calls write(scan, its number, the struct that combines its operands, the types of its sums and of their totals).
-template <class Write>
-void BodyWriter::each_scan(const Write& write) const {
+void BodyWriter::each_scan(const WriteScan& write) const {
   for (const int i : stages_.scans) {
     write(i, std::to_string(i), scanner(statement(i).op), std::string(cuda_type(scan_type(statement(i)))),
           std::string(cuda_type(scan_total_type(statement(i)))));
@@ -168,20 +178,23 @@ void BodyWriter::each_scan(const Write& write) const {
 std::string BodyWriter::write_tiles(const std::string& name) {
   in_tiles_ = true;
   const std::string warps = std::to_string(schedule_.threads / kWarp);
-  const std::string threads = std::to_string(schedule_.threads), records = std::to_string(kRecords);
+  const std::string threads = std::to_string(schedule_.threads), records = std::to_string(kTileRecords);
   out_.line("extern \"C\" __global__ void __launch_bounds__(" + std::to_string(schedule_.threads_in_turns()) + ", 1) " +
             name + "(const Parameters p) {");
   out_.line("wait_for_earlier_kernels();");
-  out_.line("const int t = threadIdx.x;");
+  out_.line(row() ? "const int t = threadIdx.x;"
+                  : "const int t = threadIdx.x / " + std::to_string(schedule_.across()) + ";");
   write_length();
   if (staged_bytes_of_block() > 0) out_.line("extern __shared__ __align__(16) char staged[];");
   out_.line("__shared__ Tile tiles[" + records + "];");
-  each_scan([&](int, const std::string& n, const std::string&, const std::string& sum, const std::string& total) {
-    out_.line("__shared__ " + sum + " shared" + n + "[" + records + "][" + warps + "];");
-    out_.line("__shared__ " + total + " prefix" + n + "[" + records + "];");
-  });
+  if (!row()) declare_column_records();
+  if (row())
+    each_scan([&](int, const std::string& n, const std::string&, const std::string& sum, const std::string& total) {
+      out_.line("__shared__ " + sum + " shared" + n + "[" + records + "][" + warps + "];");
+      out_.line("__shared__ " + total + " prefix" + n + "[" + records + "];");
+    });
   declare_row_values();
-  out_.line("if (t < " + threads + ") {");
+  out_.line("if (threadIdx.x < " + threads + ") {");
   write_turns();
   out_.line("} else {");
   write_scouts();
@@ -194,18 +207,21 @@ std::string BodyWriter::write_tiles(const std::string& name) {
 // order of the rows, and each a turn before it is needed.
 void BodyWriter::write_turns() {
   const std::string ahead = std::to_string(kTurnsAhead), behind = std::to_string(kTurnsBehind);
-  const std::string all = std::to_string(schedule_.threads + kWarp), buffers = std::to_string(kTileBuffers);
+  const std::string all = std::to_string(schedule_.threads + kWarp * schedule_.scouts()),
+                    buffers = std::to_string(kTileBuffers);
   const auto ticket = [&](const std::string& turn, const std::string& number) {
-    out_.line("tiles[" + record(turn) + "] = tile_of(" + number + ", p.tiles, p.points);");
+    out_.line(
+        "tiles[" + record(turn) + "] = " +
+        (row() ? "tile_of(" + number + ", p.tiles, p.points);" : "tile_of_strip(" + number + ", p.tiles, p.strips);"));
   };
-  out_.line("constexpr bool valid = true;");
+  if (row()) out_.line("constexpr bool valid = true;");
   out_.line(std::string("const ") + accesses_.reduced_type() + " end = length;");
   for (const char* tile : {"storing", "summing"}) {
     if (stages_.scan_pass > 0) out_.line(std::string("u32 row_of_") + tile + " = 0xffffffffu;");
   }
   out_.line("u32 ticket = 0;");
-  out_.line("if (t < " + std::to_string(kRecords) + ") tiles[t] = {0, 0, false};");
-  out_.line("if (t == 0) {");
+  out_.line("if (threadIdx.x < " + std::to_string(kTileRecords) + ") tiles[threadIdx.x] = {0, 0, false};");
+  out_.line("if (threadIdx.x == 0) {");
   out_.line("const u32 first = take_ticket(p.nodes);");
   ticket("0u", "first");
   out_.line("ticket = take_ticket_behind(p.nodes, first);");
@@ -220,11 +236,11 @@ void BodyWriter::write_turns() {
   open_tile("summing", "turn");
   write_passes_of_tile(true);
   out_.line("}");
-  out_.line("if (t == 0) {");
+  out_.line("if (threadIdx.x == 0) {");
   ticket("turn + " + std::to_string(kTurnsAhead + 1), "ticket");
   out_.line("}");
   out_.line("arrive_at(" + std::to_string(kSumsAreThere) + " + (turn & 1), " + all + ");");
-  out_.line("if (t == 0) ticket = take_ticket(p.nodes);");
+  out_.line("if (threadIdx.x == 0) ticket = take_ticket(p.nodes);");
   open_tile("storing", "turn - " + behind);
   write_passes_of_tile(false);
   out_.line("}");
@@ -247,22 +263,22 @@ void BodyWriter::write_turns() {
 
 // The warps that give sums and look up what comes before the tiles, in every second turn each.
 void BodyWriter::write_scouts() {
-  const std::string warps = std::to_string(schedule_.threads / kWarp);
-  const std::string all = std::to_string(schedule_.threads + kWarp), behind = std::to_string(kTurnsBehind);
-  out_.line("const int parity = t / 32 - " + warps + ";");
-  each_scan([&](int, const std::string& n, const std::string&, const std::string&, const std::string& total) {
-    out_.line("Known<" + total + "> known" + n + " = {0xffffffffu, 0, 0};");
-  });
+  const std::string all = std::to_string(schedule_.threads + kWarp * schedule_.scouts()),
+                    behind = std::to_string(kTurnsBehind);
+  out_.line("const int parity = threadIdx.x / 32 % 2;");
+  if (!row())
+    out_.line("const int c = (threadIdx.x - " + std::to_string(schedule_.threads) + ") / 64 * 32 + threadIdx.x % 32;");
+  if (row()) {
+    each_scan([&](int, const std::string& n, const std::string&, const std::string&, const std::string& total) {
+      out_.line("Known<" + total + "> known" + n + " = {0xffffffffu, 0, 0};");
+    });
+  }
   out_.line("for (int turn = parity - " + std::to_string(kTurnsAhead) + ";; turn += 2) {");
   out_.line("Tile storing = {0, 0, false};");
   out_.line("if (turn >= " + behind + ") storing = tiles[" + record("turn - " + behind) + "];");
   out_.line("if (storing.exists) {");
-  each_scan(
-      [&](int i, const std::string& n, const std::string& scan, const std::string& sum, const std::string& total) {
-        out_.line("const " + total + " before" + n + " = look_back<" + scan + ", " + sum + ", " + total + ">(" +
-                  nodes_of(i, "storing") + ", known" + n + ", storing.row, storing.number);");
-        out_.line("if (t % 32 == 0) prefix" + n + "[" + record("turn - " + behind) + "] = before" + n + ";");
-      });
+  out_.line("const u32 record = " + record("turn - " + behind) + ";");
+  row() ? write_look_back() : write_column_look_back();
   out_.line("}");
   out_.line("__syncwarp();");
   out_.line("arrive_at(" + std::to_string(kTurnBegins) + " + parity, " + all + ");");
@@ -270,15 +286,30 @@ void BodyWriter::write_scouts() {
   out_.line("sync_at(" + std::to_string(kSumsAreThere) + " + parity, " + all + ");");
   out_.line("const Tile summing = tiles[" + record("turn") + "];");
   out_.line("if (summing.exists) {");
+  out_.line("const u32 record = " + record("turn") + ";");
+  row() ? write_giving() : write_column_giving();
+  out_.line("}");
+  out_.line("}");
+}
+
+void BodyWriter::write_look_back() {
+  each_scan(
+      [&](int i, const std::string& n, const std::string& scan, const std::string& sum, const std::string& total) {
+        out_.line("const " + total + " before" + n + " = look_back<" + scan + ", " + sum + ", " + total + ">(" +
+                  nodes_of(i, "storing") + ", known" + n + ", storing.row, storing.number);");
+        out_.line("if (t % 32 == 0) prefix" + n + "[record] = before" + n + ";");
+      });
+}
+
+void BodyWriter::write_giving() {
+  const std::string warps = std::to_string(schedule_.threads / kWarp);
   each_scan([&](int i, const std::string& n, const std::string& scan, const std::string& sum, const std::string&) {
     out_.line(sum + " sum" + n + ";");
     out_.line("scan_shared<" + scan + ", " + warps + ", " + (statement(i).reverse ? "true" : "false") + ">(shared" + n +
-              "[" + record("turn") + "], 0, sum" + n + ");");
+              "[record], 0, sum" + n + ");");
     out_.line("if (t % 32 == 0) give(" + nodes_of(i, "summing") + " + summing.number * NODE_WORDS<" + sum + ">, sum" +
               n + ");");
   });
-  out_.line("}");
-  out_.line("}");
 }
 
 }  // namespace onnxfuse::cuda

@@ -6,6 +6,7 @@ namespace onnxfuse::cuda {
 namespace {
 
 constexpr int kVectorBytes = 16;
+constexpr int kWarp = 32;
 
 template <class Visit>
 void for_each_access(const Plan& plan, Visit visit) {
@@ -37,9 +38,10 @@ size_t widest_vector_element(const Plan& plan, bool lanes_reduced) {
 
 int words(Type type) { return type_size(type) > 4 ? 2 : 1; }
 
-// Of a vector along the reduced dimensions that is copied into shared memory: 4 bytes or more can be.
-int copied_bytes(const PlanAccess& access, int lanes) {
-  if (!access.used || access.reduced.empty() || access.reduced.back() != 1) return 0;
+// Of a vector that is copied into shared memory: 4 bytes or more can be.
+int copied_bytes(const PlanAccess& access, bool lanes_reduced, int lanes) {
+  const std::vector<int64_t>& strides = lanes_reduced ? access.reduced : access.parallel;
+  if (!access.used || strides.empty() || strides.back() != 1 || !varies_along(access.reduced)) return 0;
   const int bytes = lanes * static_cast<int>(type_size(access.storage));
   return bytes == 4 || bytes == 8 || bytes == 16 ? bytes : 0;
 }
@@ -87,12 +89,17 @@ int vector_bytes(const Plan& plan, bool lanes_reduced, int lanes) {
 }
 
 // What rows share is near anyway.
-int staged_bytes(const Plan& plan, const PlanAccess& access, int lanes) {
+int staged_bytes(const Plan& plan, const PlanAccess& access, bool lanes_reduced, int lanes) {
   const bool own = plan.parallel_points == 1 || varies(access);
-  return own ? copied_bytes(access, lanes) : 0;
+  return own ? copied_bytes(access, lanes_reduced, lanes) : 0;
 }
 
-int common_bytes(const PlanAccess& access, int lanes) { return varies(access) ? 0 : copied_bytes(access, lanes); }
+int common_bytes(const PlanAccess& access, int lanes) { return varies(access) ? 0 : copied_bytes(access, true, lanes); }
+
+int column_record_bytes(const Statement& scan, int threads, int columns) {
+  const int rows = threads / kWarp;
+  return columns * static_cast<int>(rows * type_size(scan_type(scan)) + type_size(scan_total_type(scan)));
+}
 
 Type scan_type(const Statement& scan) {
   return scan.op == Op::op_scan_prod && scan.type == Type::f32 ? Type::f64 : scan.type;

@@ -14,10 +14,13 @@ int vector_bytes(const Plan& plan, bool lanes_reduced, int lanes);
 
 // Of a vector that a block which takes tiles in turns copies ahead into shared memory; 0: it loads it where it needs
 // it.
-int staged_bytes(const Plan& plan, const PlanAccess& access, int lanes);
+int staged_bytes(const Plan& plan, const PlanAccess& access, bool lanes_reduced, int lanes);
 
 // The same of what all rows share.
 int common_bytes(const PlanAccess& access, int lanes);
+
+// Of what such a block notes about a scan in a tile that is that many columns wide.
+int column_record_bytes(const Statement& scan, int threads, int columns);
 
 // 32-bit registers for each vector of points that a thread visits, in a schedule that visits them once.
 struct Footprint {

@@ -49,10 +49,20 @@ std::string templates(const std::vector<const Kernel*>& kernels, const Schedule&
   if (schedule.rows_ahead > 0 || schedule.long_scan == LongScan::look_back) text += embedded_kernel("copy_ahead.cuh");
   if (schedule.long_scan == LongScan::look_back) text += embedded_kernel("barrier.cuh");
   if (schedule.long_scan == LongScan::look_back) text += embedded_kernel("look_back.cuh");
+  if (schedule.long_scan == LongScan::look_back && schedule.kind == ScheduleKind::column) {
+    text += embedded_kernel("look_back_columns.cuh");
+  }
   return text;
 }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Of the nodes for a row or a column of that many tiles: see look_back.cuh and look_back_columns.cuh.
+int64_t node_words(const Statement& scan, bool row, int64_t tiles) {
+  const auto words = [](Type type) { return type_size(type) > 4 ? 2 : 1; };
+  const int64_t groups = ceil_div(tiles, 16), carries = ceil_div(tiles, 256);
+  return tiles * words(scan_type(scan)) + (row ? 0 : (groups + carries) * words(scan_total_type(scan)));
+}
 
 // What the functions hand on to each other, and which part of the reduced dimensions is whose.
 void add_partial_results(Generated& result, Parameters& parameters, const Kernel& kernel, const Plan& plan,
@@ -61,10 +71,11 @@ void add_partial_results(Generated& result, Parameters& parameters, const Kernel
   if (schedule.long_scan == LongScan::look_back) {
     const int64_t tiles = ceil_div(plan.reduced_points, schedule.step());
     int64_t words = 0;
-    for (const int i : stages.scans) words += type_size(scan_type(kernel.statements[i])) > 4 ? 2 : 1;
-    result.zeroed_bytes = static_cast<size_t>(8 * (2 + words * tiles * plan.parallel_points));
+    for (const int i : stages.scans) words += node_words(kernel.statements[i], row, tiles);
+    result.zeroed_bytes = static_cast<size_t>(8 * (2 + words * plan.parallel_points));
     parameters.add({ParameterKind::scratch, "u64*", "nodes", 0, -1});
     parameters.add({ParameterKind::narrow, "u32", "tiles", checked_blocks(tiles), -1});
+    if (!row) parameters.add({ParameterKind::narrow, "u32", "strips", blocks_of(plan, schedule), -1});
   }
   size_t results = schedule.long_scan == LongScan::two_pass ? stages.scans.size() : 0;
   for (const auto& pass : stages.reductions) results += pass.size();
@@ -122,7 +133,8 @@ void write_functions(Generated& result, const Kernel& kernel, const Plan& plan, 
     add(pieces, passes(reducing, stages.passes));
     return;
   }
-  const int64_t tiles = ceil_div(plan.reduced_points, schedule.step()) * plan.parallel_points;
+  const int64_t tiles = ceil_div(plan.reduced_points, schedule.step()) * (row ? plan.parallel_points : blocks);
+  checked_blocks(tiles);
   int staged = 0;
   add(grid(std::min<int64_t>(tiles, schedule.workers), 1), [&](BodyWriter& body, const std::string& name) {
     std::string text = body.write_tiles(name);

@@ -4,17 +4,14 @@
 #include <stdexcept>
 
 #include "footprint.h"
+#include "schedule_limits.h"
+#include "schedule_scans.h"
 
 namespace onnxfuse::cuda {
 namespace {
 
-constexpr int kWarp = 32;
 constexpr int kElementwiseThreads = 256;
-constexpr int kRowThreads = 128;            // of a block of short rows
-constexpr int kRegisters = 65536;           // of a multiprocessor
-constexpr int kResidentThreads = 2048;      // the same
 constexpr int kOtherRegisters = 28;         // of a thread: addresses, coordinates, the reduction
-constexpr int kHeldRegisters = 32;          // that a thread should use for the elements it holds, at most
 constexpr int64_t kElementsAtWork = 16384;  // rows on a multiprocessor should have that many, to keep the memory busy
 constexpr int kMaxCluster = 8;              // every GPU with clusters has room for as many blocks
 constexpr int kClusterArchitecture = 90;
@@ -26,43 +23,10 @@ constexpr int kMostRowsAhead = 3;
 constexpr int kTurnRowBytes = 200 * 1024;
 constexpr int kConsumerArchitecture = 120;
 constexpr int kConsumerTurnRowBytes = 80 * 1024;
-constexpr int kSharedBytes = 32 * 1024;  // that a column schedule may use for combining, of the 48 KB there always are
-constexpr int kNarrowBytes = 128;        // of neighbouring columns that a block reads at least: whole cache lines
-constexpr int kVectorBytes = 16;         // of the widest loads
-constexpr int kColumnThreads = 512;   // that a multiprocessor has where blocks scan whole columns, the registers of a
-constexpr int kColumnRegisters = 64;  // thread for its elements, and how many vectors these may be
-constexpr int kColumnVectors = 16;
-constexpr int kColumnScanWords = 8;  // and how many registers what its scans add up to may take
-constexpr int kTileThreads = 256;    // of a block that scans a part of a row, and the registers of a thread
-constexpr int kTileRegisters = 24;   // that its elements take
-constexpr int kTurnRegisters = 30;   // the same, of a block that takes tiles in turns
-constexpr int kTurnScans = 2;        // of which 512 threads have the registers that their products need
-constexpr int kRecordBytes = 1280;   // of shared memory, for each scan of such a block, besides the tiles
-constexpr int kScanRows = 8;         // rows on a multiprocessor that are enough for a block to scan each
-
-// Shared memory that a block may have, in bytes.
-int block_memory(int architecture) {
-  if (architecture < 80) return 64 * 1024;
-  if (architecture == 80 || architecture == 87) return 163 * 1024;
-  return (architecture < 90 || architecture >= 120 ? 99 : 227) * 1024;
-}
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-int power_of_two_at_least(int64_t n, int limit) {
-  int p = 1;
-  while (p < n && p < limit) p *= 2;
-  return p;
-}
-
 // Blocks of that many threads that fit on a multiprocessor, where each thread holds `words` registers of elements.
 int resident_blocks(int threads, int64_t words) {
   const int64_t registers = std::max<int64_t>(32, (kOtherRegisters + words + 7) / 8 * 8);
   return static_cast<int>(std::min<int64_t>(kResidentThreads, kRegisters / registers) / threads);
-}
-
-int words_ahead(int64_t held, int64_t constant) {
-  return static_cast<int>(std::clamp<int64_t>(kHeldRegisters - held, 0, constant));
 }
 
 // Threads for a row of that many vectors that one block holds; 0: it is too long. Measured on an H200: a vector a
@@ -89,10 +53,6 @@ bool exchanges(const Kernel& kernel) {  // types that store_cluster knows
   });
 }
 
-int64_t pieces_that_fill(int64_t blocks, const DeviceModel& device) {
-  return ceil_div(4 * device.multiprocessors, std::max<int64_t>(blocks, 1));
-}
-
 // Long rows that come in such numbers that each cluster has several: the smallest clusters whose threads can hold a
 // row, and the next one. Measured on an H200 (rows of 131072, trial kernels): blocks of 512 do best, 1024 lose two
 // hundredths, 256 as much; the bytes on their way matter, 64 KB a block: one row of 64 KB 0.92 and three 0.91 (softmax,
@@ -102,7 +62,7 @@ bool takes_turns(const Kernel& kernel, const Plan& plan, const Stages& stages, i
   int64_t own = 0, common = 0;  // bytes of a vector
   int inputs = 0;
   for (const PlanAccess& access : plan.inputs) {
-    const int bytes = staged_bytes(plan, access, schedule->lanes);
+    const int bytes = staged_bytes(plan, access, true, schedule->lanes);
     own += bytes, inputs += bytes > 0 ? 1 : 0;
     common += common_bytes(access, schedule->lanes);
   }
@@ -129,54 +89,6 @@ bool takes_turns(const Kernel& kernel, const Plan& plan, const Stages& stages, i
     return true;
   }
   return false;
-}
-
-// One block on a multiprocessor that takes tiles of the rows in turns: as large ones as fit, of which there are enough.
-void share_rows_in_tiles(const Kernel& kernel, const Plan& plan, const Footprint& footprint, const DeviceModel& device,
-                         Schedule& schedule) {
-  const int64_t scans = std::count_if(kernel.statements.begin(), kernel.statements.end(),
-                                      [](const Statement& s) { return is_scan(s.op); });
-  const int64_t memory = block_memory(device.architecture) - kRecordBytes * (scans + 1);
-  schedule.threads = schedule.group = memory >= 128 * 1024 && scans <= kTurnScans ? 512 : 256;
-  int64_t staged = 0;
-  for (const PlanAccess& access : plan.inputs) staged += staged_bytes(plan, access, schedule.lanes);
-  const int64_t room = memory / (kTileBuffers * std::max<int64_t>(staged, 1) * schedule.threads);
-  const int64_t points = std::max<int64_t>(1, plan.parallel_points * plan.reduced_points);
-  const int64_t enough = points / (int64_t{2} * device.multiprocessors * schedule.threads * schedule.lanes);
-  const int64_t most = std::max<int64_t>(1, std::min({int64_t{kTurnRegisters / footprint.least}, room, enough}));
-  // The last tile of a row may be half empty: 16-bit rows of 131072 have 6.4 tiles of five vectors a thread (0.86 of a
-  // copy's speed), and 8 whole ones of four.
-  const auto vectors = [&](int64_t slots) {
-    return slots * ceil_div(plan.reduced_points, slots * schedule.threads * schedule.lanes);
-  };
-  schedule.slots = static_cast<int>(most > 3 && vectors(most - 1) < vectors(most) ? most - 1 : most);
-  schedule.workers = device.multiprocessors;
-}
-
-// Scans of rows that outgrow what has all of a row at a time.
-Schedule scan_long_rows(const Kernel& kernel, const Plan& plan, Schedule schedule, const Footprint& footprint, bool few,
-                        const DeviceModel& device) {
-  schedule.resident = false;
-  schedule.cluster = schedule.blocks = schedule.splits = 1;
-  schedule.threads = schedule.group = kTileThreads;
-  schedule.slots = std::max(1, kTileRegisters / footprint.held);
-  schedule.ahead = words_ahead(schedule.slots * footprint.held, schedule.slots * footprint.constant);
-  const bool shared =
-      plan.reduced_points > 0 &&
-      (few || (!footprint.reduces && plan.parallel_points < int64_t{kScanRows} * device.multiprocessors));
-  schedule.long_scan = shared ? LongScan::look_back : LongScan::chunks;
-  if (plan.reduced_points > 0) schedule.long_scan = device.long_scan.value_or(schedule.long_scan);
-  if (schedule.long_scan == LongScan::look_back && !scans_both_ways(kernel)) {
-    share_rows_in_tiles(kernel, plan, footprint, device, schedule);
-  }
-  const int64_t tiles = std::max<int64_t>(1, ceil_div(plan.reduced_points, schedule.step()));
-  if (scans_both_ways(kernel)) {
-    schedule.long_scan = LongScan::two_pass;
-    schedule.splits = static_cast<int>(checked_blocks(tiles));
-  } else if (schedule.long_scan == LongScan::two_pass || (few && schedule.long_scan == LongScan::look_back)) {
-    schedule.splits = static_cast<int>(std::clamp<int64_t>(pieces_that_fill(plan.parallel_points, device), 1, tiles));
-  }
-  return schedule;
 }
 
 Schedule choose_row(const Kernel& kernel, const Plan& plan, const Stages& stages, int lanes, const Footprint& footprint,
@@ -239,63 +151,6 @@ Schedule choose_row(const Kernel& kernel, const Plan& plan, const Stages& stages
     const int64_t pieces = ceil_div(vectors, int64_t{4} * schedule.threads * schedule.slots);
     schedule.splits = static_cast<int>(
         std::clamp<int64_t>(pieces_that_fill(plan.parallel_points, device), 1, std::max<int64_t>(1, pieces)));
-  }
-  return schedule;
-}
-
-// A block has all of some neighbouring columns, as many as a cache line holds, in registers. On an H200, columns of 16,
-// 256 and 1000 get 0.99, 0.97 and 0.93 (fp32), 0.98, 0.95 and 0.87 (fp16) of a copy's speed; with a thread a column
-// that waits for each of its points 0.97, 0.90 and 0.84, 0.95, 0.77 and 0.65.
-std::optional<Schedule> scan_whole_columns(const Kernel& kernel, const Plan& plan, int lanes, int bytes,
-                                           const Footprint& footprint, const DeviceModel& device) {
-  Schedule schedule;
-  schedule.kind = ScheduleKind::column;
-  schedule.lanes = lanes;
-  int words = 0;
-  for (const Statement& s : kernel.statements) {
-    if (is_scan(s.op)) words += lanes * (type_size(scan_type(s)) > 4 ? 2 : 1);
-  }
-  if (words > kColumnScanWords) return std::nullopt;
-  const int most = std::clamp(kColumnRegisters / footprint.least, 1, kColumnVectors);
-  const int64_t n = plan.reduced_points, columns = ceil_div(plan.parallel_points, lanes);
-  int across = kNarrowBytes / bytes;
-  if (bytes < kVectorBytes || n > int64_t{kColumnThreads} / across * most || device.long_scan) return std::nullopt;
-  const auto enough = [&] { return ceil_div(columns, across) >= int64_t{2} * device.multiprocessors; };
-  if (n == 0 || !enough()) return std::nullopt;
-  schedule.group = power_of_two_at_least(ceil_div(n, most), kColumnThreads);
-  while (across * schedule.group < kRowThreads) across *= 2;
-  if (!enough()) return std::nullopt;
-  schedule.threads = across * schedule.group;
-  schedule.slots = static_cast<int>(ceil_div(n, schedule.group));
-  schedule.blocks = kColumnThreads / schedule.threads;
-  const int64_t rows = across < kWarp ? schedule.threads / kWarp : schedule.group;  // after combining in warps
-  if (footprint.scan_bytes * (rows + 1) * across * lanes > kSharedBytes) return std::nullopt;
-  return schedule;
-}
-
-// A thread a column, or a few that take turns where there are too few columns to fill the GPU.
-Schedule scan_columns(const Kernel& kernel, const Plan& plan, int lanes, int bytes, const Footprint& footprint,
-                      const DeviceModel& device) {
-  if (const auto whole = scan_whole_columns(kernel, plan, lanes, bytes, footprint, device)) return *whole;
-  Schedule schedule;
-  schedule.kind = ScheduleKind::column;
-  schedule.lanes = lanes;
-  schedule.resident = false;
-  schedule.slots = std::clamp(kTileRegisters / footprint.held, 1, 8);
-  const int64_t columns = ceil_div(plan.parallel_points, lanes), n = plan.reduced_points;
-  const int across = power_of_two_at_least(columns, kWarp);
-  const int most = std::min<int64_t>(1024 / across, kSharedBytes / (footprint.scan_bytes * across * lanes) - 1);
-  const int64_t enough = int64_t{device.multiprocessors} * kResidentThreads / 4;
-  while (schedule.group * 2 <= most && columns * schedule.group < enough && schedule.group * schedule.slots < n) {
-    schedule.group *= 2;
-  }
-  schedule.threads = std::max(across * schedule.group, kWarp);
-  if (schedule.group == 1 && columns >= 2 * enough) schedule.threads = 2 * across;
-  const int64_t blocks = ceil_div(columns, across);
-  if (device.long_scan == LongScan::two_pass || (blocks * 2 < device.multiprocessors && n >= 4096)) {
-    schedule.splits = static_cast<int>(std::clamp<int64_t>(pieces_that_fill(blocks, device), 1,
-                                                           ceil_div(std::max<int64_t>(n, 1), 4 * schedule.step())));
-    schedule.long_scan = LongScan::two_pass;
   }
   return schedule;
 }

@@ -21,6 +21,7 @@ constexpr int kTurnsAhead = 2;
 constexpr int kTurnsBehind = 3;
 constexpr int kTileBuffers = kTurnsAhead + kTurnsBehind;
 constexpr int kScouts = 2;
+constexpr int kTileRecords = 8;  // notes about tiles, more than are at work: kTileBuffers + 1
 
 struct DeviceModel {
   int architecture = 90;  // 10 * major + minor compute capability
@@ -55,7 +56,9 @@ struct Schedule {
   int across() const { return threads / block_group(); }  // groups of a block
   // Reductions and scans that several blocks share: each pass is a launch.
   bool launches_apart() const { return splits > 1 || long_scan != LongScan::chunks; }
-  int threads_in_turns() const { return threads + 32 * kScouts; }
+  // Warps for a turn that look up what comes before a tile: a thread for each column.
+  int scouts() const { return kind == ScheduleKind::column ? (across() * lanes + 31) / 32 : 1; }
+  int threads_in_turns() const { return threads + 32 * kScouts * scouts(); }
   // Points along the reduced dimensions that a group has at a time.
   int64_t step() const { return int64_t{slots} * group * (kind == ScheduleKind::row ? lanes : 1); }
 };

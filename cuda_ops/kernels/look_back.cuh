@@ -32,6 +32,11 @@ DEVICE Tile tile_of(u32 ticket, u32 tiles, i64 rows) {
   const u32 row = ticket / tiles;
   return {row, ticket % tiles, row < rows};
 }
+// Where the rows are strips of columns: the first tiles of all strips come first.
+DEVICE Tile tile_of_strip(u32 ticket, u32 tiles, u32 strips) {
+  const u32 number = ticket / strips;
+  return {ticket % strips, number, number < tiles};
+}
 
 // A value that one thread gives and others wait for: words of 32 bits with a mark above each. Zero before.
 template <class T>
@@ -43,6 +48,24 @@ DEVICE void give(u64* node, T value) {
   Element<T>::put(raw.word, values);
 #pragma unroll
   for (int k = 0; k < NODE_WORDS<T>; ++k) store_relaxed(node + k, static_cast<u64>(1) << 32 | raw.word[k]);
+}
+// One look at a node: whether the value is there, and the value.
+template <class T>
+DEVICE void look(const u64* node, u64 (&words)[NODE_WORDS<T>]) {
+#pragma unroll
+  for (int k = 0; k < NODE_WORDS<T>; ++k) words[k] = load_relaxed(node + k);
+}
+template <class T>
+DEVICE bool take(const u64 (&words)[NODE_WORDS<T>], T& value) {
+  bool given = true;
+  Raw<sizeof(T)> raw;
+#pragma unroll
+  for (int k = 0; k < NODE_WORDS<T>; ++k) {
+    given = given && words[k] >> 32 != 0;
+    raw.word[k] = static_cast<u32>(words[k]);
+  }
+  if (given) value = Element<T>::get(raw.word, 0);
+  return given;
 }
 // What the threads of a warp have, in their order; the same for all of them.
 template <class Scan, class T>
@@ -69,24 +92,11 @@ DEVICE u32 look_at(const u64* nodes, u32 missing, T (&value)[GROUP_NODES]) {
   u64 words[GROUP_NODES][NODE_WORDS<T>];
 #pragma unroll
   for (int k = 0; k < GROUP_NODES; ++k) {
-#pragma unroll
-    for (int j = 0; j < NODE_WORDS<T>; ++j) {
-      if ((missing >> k & 1u) != 0) words[k][j] = load_relaxed(nodes + tile_of_lane<Scan>(k) * NODE_WORDS<T> + j);
-    }
+    if ((missing >> k & 1u) != 0) look<T>(nodes + tile_of_lane<Scan>(k) * NODE_WORDS<T>, words[k]);
   }
 #pragma unroll
   for (int k = 0; k < GROUP_NODES; ++k) {
-    if ((missing >> k & 1u) == 0) continue;
-    bool given = true;
-    Raw<sizeof(T)> raw;
-#pragma unroll
-    for (int j = 0; j < NODE_WORDS<T>; ++j) {
-      given = given && words[k][j] >> 32 != 0;
-      raw.word[j] = static_cast<u32>(words[k][j]);
-    }
-    if (!given) continue;
-    value[k] = Element<T>::get(raw.word, 0);
-    missing &= ~(1u << k);
+    if ((missing >> k & 1u) != 0 && take(words[k], value[k])) missing &= ~(1u << k);
   }
   return missing;
 }

@@ -149,27 +149,47 @@ DEVICE A scan_shared(const A* shared, int warp, A& sum) {
 template <int ACROSS, int GROUP>
 constexpr int COLUMN_ROWS = ACROSS < 32 ? GROUP * ACROSS / 32 : GROUP;
 
-// Threads ACROSS apart share columns, LANES each. Turns what the points of each add up to into what all before do;
-// `sum` becomes what all do. `shared` has a row for each of COLUMN_ROWS, and one more; with AGAIN it may be used again
-// at once.
+// Threads ACROSS apart share columns, LANES each. Within a warp: from what the points of each thread add up to to what
+// they do with all before; `before` becomes what those before do. Gives whether this thread has the last points.
+template <class Scan, int ACROSS, int IN_WARP, bool REVERSE, class A, int LANES>
+DEVICE bool scan_in_warp(A (&part)[LANES], A (&before)[LANES]) {
+  const int thread = threadIdx.x / ACROSS % IN_WARP, position = REVERSE ? IN_WARP - 1 - thread : thread;
+#pragma unroll
+  for (int w = 0; w < LANES; ++w) {
+#pragma unroll
+    for (int distance = 1; distance < IN_WARP; distance *= 2) {
+      const A earlier = shuffle_earlier<32, REVERSE>(part[w], distance * ACROSS);
+      if (position >= distance) part[w] = Scan::apply(earlier, part[w]);
+    }
+    before[w] = IN_WARP > 1 ? shuffle_earlier<32, REVERSE>(part[w], ACROSS) : part[w];
+    if (position == 0) before[w] = Scan::template identity<A>();
+  }
+  return position == IN_WARP - 1;
+}
+// ROWS values that lie STRIDE apart become the combinations of all before each; gives that of all.
+template <class Scan, int ROWS, int STRIDE, bool REVERSE, class A>
+DEVICE A scan_rows(A* values) {
+  A run = Scan::template identity<A>();
+#pragma unroll
+  for (int j = 0; j < ROWS; ++j) {
+    A& value = values[(REVERSE ? ROWS - 1 - j : j) * STRIDE];
+    const A own = value;
+    value = run;
+    run = Scan::apply(run, own);
+  }
+  return run;
+}
+// Turns what the points of each thread add up to into what all before do; `sum` becomes what all do. `shared` has a row
+// for each of COLUMN_ROWS, and one more; with AGAIN it may be used again at once.
 template <class Scan, int ACROSS, int GROUP, bool REVERSE, bool AGAIN, class A, int LANES>
 DEVICE void scan_columns(A (&part)[LANES], A (&sum)[LANES], A* shared) {
   constexpr int ROWS = COLUMN_ROWS<ACROSS, GROUP>, IN_WARP = GROUP / ROWS, COLUMNS = ACROSS * LANES;
-  const int thread = threadIdx.x / ACROSS, row = thread / IN_WARP;
-  const int position = REVERSE ? IN_WARP - 1 - thread % IN_WARP : thread % IN_WARP;
+  const int row = threadIdx.x / (ACROSS * IN_WARP);
   A* const column = shared + threadIdx.x % ACROSS * LANES;
   A before[LANES];
+  if (scan_in_warp<Scan, ACROSS, IN_WARP, REVERSE>(part, before)) {
 #pragma unroll
-  for (int w = 0; w < LANES; ++w) {
-    A included = part[w];
-#pragma unroll
-    for (int distance = 1; distance < IN_WARP; distance *= 2) {
-      const A earlier = shuffle_earlier<32, REVERSE>(included, distance * ACROSS);
-      if (position >= distance) included = Scan::apply(earlier, included);
-    }
-    if (position == IN_WARP - 1) column[row * COLUMNS + w] = included;
-    before[w] = IN_WARP > 1 ? shuffle_earlier<32, REVERSE>(included, ACROSS) : included;
-    if (position == 0) before[w] = Scan::template identity<A>();
+    for (int w = 0; w < LANES; ++w) column[row * COLUMNS + w] = part[w];
   }
   __syncthreads();
   if constexpr (ROWS <= 8 && LANES <= 8) {
@@ -187,15 +207,7 @@ DEVICE void scan_columns(A (&part)[LANES], A (&sum)[LANES], A* shared) {
     if constexpr (AGAIN) __syncthreads();
   } else {
     for (int c = threadIdx.x; c < COLUMNS; c += ACROSS * GROUP) {
-      A run = Scan::template identity<A>();
-#pragma unroll
-      for (int j = 0; j < ROWS; ++j) {
-        const int at = (REVERSE ? ROWS - 1 - j : j) * COLUMNS + c;
-        const A own = shared[at];
-        shared[at] = run;
-        run = Scan::apply(run, own);
-      }
-      shared[ROWS * COLUMNS + c] = run;
+      shared[ROWS * COLUMNS + c] = scan_rows<Scan, ROWS, COLUMNS, REVERSE>(shared + c);
     }
     __syncthreads();
 #pragma unroll

@@ -67,6 +67,22 @@ def test_whole_columns(type_: str, flags: str) -> None:
     check_all([scan_check(type_, shape, flags=flags) for shape in shapes])
 
 
+@pytest.mark.parametrize("flags", corpus.FLAGS)
+@pytest.mark.parametrize("type_", ["f32", "f16"])
+def test_tiles_of_columns(type_: str, flags: str) -> None:
+    """Blocks take tiles of the columns in turns: with last tiles and last columns of all kinds, and many tiles."""
+    shapes = [(1, 33000, 96), (3, 5001, 200), (2, 40000, 33), (1, 200000, 6), (1, 200001, 1), (1, 1 << 19, 8)]
+    check_all([scan_check(type_, shape, flags=flags) for shape in shapes])
+
+
+@pytest.mark.parametrize("op", corpus.SCANS)
+def test_types_of_tiles_of_columns(op: str) -> None:
+    shape = (1, 30001, 130)
+    checks = [scan_check(type_, shape, op, flags) for type_ in corpus.TYPES for flags in ("", " exclusive reverse")]
+    x = data("f16", (2, 9001, 300))
+    check_all([*checks, Check(corpus.two_scans("f16"), [x], limit=8, floor=0.05)])
+
+
 @pytest.mark.parametrize("op", corpus.SCANS)
 def test_types_of_whole_columns(op: str) -> None:
     shape = (400, 17, 96)
@@ -82,7 +98,9 @@ def test_types(op: str) -> None:
         check_all([scan_check(type_, shape, op, flags) for type_ in corpus.TYPES for shape in shapes])
 
 
-@pytest.mark.parametrize(("rows", "n"), [(1, 1 << 22), (1, 3000001), (3, 1000003), (200, 40000), (1100, 20000)])
+@pytest.mark.parametrize(
+    ("rows", "n"), [(1, 1 << 22), (1, 3000001), (3, 1000003), (200, 40000), (1100, 20000), (1100, 20001)]
+)
 def test_long_rows(rows: int, n: int) -> None:
     """Rows that several blocks share, and blocks that go through long rows."""
     check_all([scan_check("f32", (rows, n), flags=flags) for flags in ("", " exclusive reverse")])
@@ -129,7 +147,7 @@ def test_clusters() -> None:
 def test_unaligned(type_: str, offset: int) -> None:
     if offset % to_numpy(type_).itemsize:
         pytest.skip("elements lie at multiples of their size")
-    shapes = [(5, 64), (5, 4096), (2, 40000), (2, 300, 64)]
+    shapes = [(5, 64), (5, 4096), (2, 40000), (2, 300, 64), (1, 40000, 64)]
     check_all([scan_check(type_, shape, flags=flags) for shape in shapes for flags in ("", " reverse")], offset)
 
 
@@ -167,7 +185,7 @@ def test_special_values(n: int) -> None:
     assert not np.signbit(zeros).any()
 
 
-@pytest.mark.parametrize("shape", [(3, 40, 24), (24, 60, 784), (2, 9000, 64)])
+@pytest.mark.parametrize("shape", [(3, 40, 24), (24, 60, 784), (2, 20000, 64)])
 def test_special_values_in_columns(shape: tuple[int, int, int]) -> None:
     n = shape[1]
     x = data("f32", shape)
@@ -232,7 +250,9 @@ PROGRAMS = {
     "look back": (corpus.scan_scale_bias("f32"), (1, 1 << 24)),
     "look back, several rows": (corpus.all_scans("f16"), (5, 1000003)),
     "whole columns": (corpus.scan("f32", "scan_sum", "", corpus.COLUMNS), (24, 200, 784)),
-    "two passes": (corpus.scan("f32", "scan_sum", " reverse", corpus.COLUMNS), (1, 100000, 24)),
+    "tiles of columns": (corpus.scan("f32", "scan_sum", " reverse", corpus.COLUMNS), (1, 1 << 18, 24)),
+    "tiles of many columns": (corpus.scan("f16", "scan_sum", "", corpus.COLUMNS), (1, 3000, 4096)),
+    "two passes": (corpus.softmax_scan("f32", "", corpus.COLUMNS), (1, 100000, 24)),
     "reductions": (corpus.softmax_scan("f32"), (4, 1 << 20)),
     "cluster": (corpus.softmax_scan("f32"), (150, 70000)),
     "argument": (corpus.argument("f32"), (3, 1 << 20)),
