@@ -143,3 +143,20 @@ def test_long_rows_in_turns(compiler: Path, shape: tuple[int, int], architecture
     assert done.returncode == 0, done.stderr
     kernel = done.stdout[done.stdout.index('extern "C" __global__') :]
     assert ("wait_for_arrivals(" in kernel) == in_turns
+
+
+@pytest.mark.parametrize(
+    ("shape", "what"),
+    [
+        ((64, 256, 3136), "scan_columns<"),  # whole columns in registers
+        ((1, 16384, 4096), "look_back_column<"),
+        ((1, 1 << 20, 6), "look_back_column<"),
+        ((2, 300, 12), "scan_columns<"),  # too little for tiles
+    ],
+)
+@pytest.mark.parametrize("type_", ["f32", "f16"])
+def test_ways_through_columns(compiler: Path, shape: tuple[int, ...], what: str, type_: str) -> None:
+    request = cuda_corpus.Case("columns", scan_corpus.scan(type_, layout=scan_corpus.COLUMNS), (shape,)).request((90,))
+    done = subprocess.run([str(compiler), "--source"], input=request, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert what in done.stdout[done.stdout.index('extern "C" __global__') :]

@@ -1,10 +1,11 @@
-// Scans of long rows in one launch: blocks take tiles in turns.
+// Scans of long rows, or of columns (body_tile_columns.cc), in one launch: blocks take tiles in turns.
 //
 // In each turn, three tiles of a block are at work. The newest is copied into shared memory, from where it is read
 // twice: kTurnsAhead turns later its points are added up, and what they add up to is given to all other blocks;
 // kTurnsBehind turns after that they are scanned and stored. So copies are always under way, and what a tile looks up
-// was given by the others some turns ago. Two more warps, the scouts, do all that waits for other blocks: they give the
-// sums and look up what comes before the tiles, each in every second turn, so that it has the time of two.
+// was given by the others some turns ago. Two more warps (columns: two for each 32), the scouts, do all that waits for
+// other blocks: they give the sums and look up what comes before the tiles, each in every second turn, so that it has
+// the time of two.
 //
 // Barriers: before a turn all that add up and store wait for its scout, which has then found what the turn needs; in
 // the middle the scout waits for the sums.
