@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from random_arithmetic import Arithmetic
 from random_movement import Movement
 from random_values import LARGE, Var
@@ -86,6 +86,32 @@ class Reductions(Arithmetic, Movement):
         return self.add(
             op, [x], x.shape, 1.0 if op == "Softmax" else x.bound + 5, axis=int(self.rng.integers(len(x.shape)))
         )
+
+    def windows(self) -> Var | None:
+        """Parts of images that lie in the batch's dimension, taken apart for a mask and put together, as in Swin."""
+        symbol, count = str(self.rng.choice(list("ABCD"))), int(self.rng.integers(2, 5))
+        rest = [int(d) for d in self.rng.integers(1, 5, int(self.rng.integers(1, 4)))]
+        batch = self.extents[symbol]
+        if self.depth or batch == 0 or batch * count * int(np.prod(rest)) > self.most_elements:
+            return None
+        x = Var(self.name(), TensorProto.FLOAT, (batch, count, *rest), 5.0, exact=True)
+        self.inputs.append(helper.make_tensor_value_info(x.name, x.type, [symbol, count, *rest]))
+        self.feeds[x.name] = self.data(x.shape, x.type)
+        self.values.append(x)
+
+        def shaped(y: Var, *before: int) -> Var:
+            shape = (batch * count, *rest) if len(before) == 1 else x.shape
+            return self.add("Reshape", [y, self.constant(np.array([*before, *rest], np.int64))], shape, y.bound)
+
+        y = shaped(x, -1)
+        if self.rng.random() < 0.7:  # what no region takes in
+            weight = self.fresh((rest[-1], rest[-1]), x.type, external=False)
+            y = self.add("MatMul", [y, weight], y.shape, 5 * rest[-1] * x.bound)
+        if self.rng.random() < 0.6:
+            y = self.add("Add", [y, self.fresh(tuple(rest), x.type, external=False)], y.shape, y.bound + 5)
+        mask = self.fresh((count, *(1 if self.rng.random() < 0.5 else d for d in rest)), x.type)
+        masked = self.add("Add", [shaped(y, -1, count), mask], x.shape, y.bound + 5)
+        return self.unary(shaped(masked, -1) if self.rng.random() < 0.8 else masked)
 
     def normalizable(self) -> Var | None:
         return self.pick(
