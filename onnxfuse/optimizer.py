@@ -29,6 +29,7 @@ from onnxfuse.rewrites.fuse import Choice
 from onnxfuse.rewrites.hoisting import hoist_transposes
 from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 from onnxfuse.rewrites.matmul_transposes import expose_swaps
+from onnxfuse.rewrites.static_scalars import fix_static_scalars
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tune, Tuning
@@ -146,6 +147,10 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
     proto = original = ModelEditor(proto).to_model()
     additions: dict[str, str] = {}
     settled = False
+    editor = ModelEditor(proto)
+    fixed = fix_static_scalars(editor, opset, source_dir)
+    if fixed is not None:
+        proto = editor.to_model()
     for _ in range(_PASSES):
         editor = ModelEditor(proto)
         if target == "cuda":
@@ -185,7 +190,8 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
         proto = editor.to_model()
     settle_biases(editor, additions)
     refresh_functions(editor, min(opset, RUNNABLE_OPSET), fallback)
-    optimized = editor.to_model()
+    optimized = editor.to_model() if report.fusions or fixed is None else original
+    report.refusals += fixed or [] if report.fusions else []
     if opset > RUNNABLE_OPSET and report.fusions:
         if reason := declare_runnable(optimized):
             optimized = _undone(report, original, f"ONNX Runtime loads no opset above {RUNNABLE_OPSET}, and {reason}")

@@ -14,7 +14,7 @@ import onnx
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-__all__ = ["Constants", "find_constants"]
+__all__ = ["FOLDED", "Constants", "find_constants", "fold"]
 
 # Elements of a constant whose value is looked at.
 SMALL = 64
@@ -62,7 +62,7 @@ def find_constants(graph: onnx.GraphProto, outer: Constants, ir_version: int, op
         elif node.input and node.op_type in FOLDED and all(n in found.names for n in node.input if n):
             found.nodes.add(index)
             found.names.update(node.output)
-            _fold(found, node, opset)
+            fold(found, node, opset)
         elif any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute):
             continue
         elif node.input and all(n in found.names for n in node.input if n) and not node.op_type.startswith("Random"):
@@ -86,7 +86,7 @@ def _remember_constant_node(found: Constants, node: onnx.NodeProto) -> None:
             found.values[node.output[0]] = np.asarray(onnx.helper.get_attribute_value(attribute), np.int64)
 
 
-def _fold(found: Constants, node: onnx.NodeProto, opset: int) -> None:
+def fold(found: Constants, node: onnx.NodeProto, opset: int) -> None:
     """Computes a node of small constants; what the reference cannot compute has no known value."""
     if not all(n in found.values for n in node.input if n):
         return
