@@ -101,6 +101,7 @@ static TileFn pick_scalars(unsigned scalars) {
   if constexpr (is_same<T, float> && is_same<P, P_exp>) return scalars ? nullptr : vector_loop<vector_exp>;
   if constexpr (is_same<T, float> && is_same<P, P_sigmoid>) return scalars ? nullptr : vector_loop<vector_sigmoid>;
   if constexpr (is_same<T, float> && is_same<P, P_erf>) return scalars ? nullptr : vector_loop<vector_erf>;
+  if constexpr (is_same<T, float> && is_same<P, P_tanh>) return scalars ? nullptr : vector_loop<vector_tanh>;
 #endif
   if constexpr (is_same<T, float> && is_same<P, P_div>)
     if (scalars == 2) return divide_loop<&Divisor::divide>;

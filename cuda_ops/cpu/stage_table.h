@@ -112,7 +112,6 @@ static Stage pick_stage_of_primitive(Op op, const Source* sources) {
       ONNXFUSE_FUNCTION(expm1)
       ONNXFUSE_FUNCTION(log)
       ONNXFUSE_FUNCTION(log1p)
-      ONNXFUSE_FUNCTION(tanh)
       ONNXFUSE_FUNCTION(softplus)
       ONNXFUSE_FUNCTION(round_f16)
       ONNXFUSE_FUNCTION(round_bf16)
@@ -123,10 +122,13 @@ static Stage pick_stage_of_primitive(Op op, const Source* sources) {
       return pick_unary<V_function<vector_sigmoid>>(sources[0]);
     case Op::op_erf:
       return pick_unary<V_function<vector_erf>>(sources[0]);
+    case Op::op_tanh:
+      return pick_unary<V_function<vector_tanh>>(sources[0]);
 #else
       ONNXFUSE_FUNCTION(exp)
       ONNXFUSE_FUNCTION(sigmoid)
       ONNXFUSE_FUNCTION(erf)
+      ONNXFUSE_FUNCTION(tanh)
 #endif
 #undef ONNXFUSE_FUNCTION
     default:
