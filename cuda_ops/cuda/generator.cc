@@ -58,9 +58,11 @@ std::string templates(const std::vector<const Kernel*>& kernels, const Schedule&
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Of the nodes for a row or a column of that many tiles: see look_back.cuh and look_back_columns.cuh.
+constexpr int64_t kBranch = 16;  // BRANCH there
+
 int64_t node_words(const Statement& scan, bool row, int64_t tiles) {
   const auto words = [](Type type) { return type_size(type) > 4 ? 2 : 1; };
-  const int64_t groups = ceil_div(tiles, 16), carries = ceil_div(tiles, 256);
+  const int64_t groups = ceil_div(tiles, kBranch), carries = ceil_div(tiles, kBranch * kBranch);
   return tiles * words(scan_type(scan)) + (row ? 0 : (groups + carries) * words(scan_total_type(scan)));
 }
 
