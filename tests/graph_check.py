@@ -76,7 +76,6 @@ def in_float64(model: onnx.ModelProto, feeds: Feeds, rounded: np.random.Generato
     wide.CopyFrom(model)
     if rounded is not None:
         _round_operands(wide, rounded)
-    _sort(wide.graph)  # onnx.reference computes in the order given
     for graph in _graphs(wide.graph):
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.tensor_type.elem_type in _NARROW:
@@ -93,7 +92,10 @@ def _with_reference(model: onnx.ModelProto, feeds: Feeds) -> list[Any] | None:
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            return list(ReferenceEvaluator(model).run(None, dict(feeds)))
+            copy = onnx.ModelProto()
+            copy.CopyFrom(model)
+            _sort(copy.graph)  # it computes in the order given
+            return list(ReferenceEvaluator(copy).run(None, dict(feeds)))
     except Exception:
         return None
 

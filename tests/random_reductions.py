@@ -60,7 +60,7 @@ class Reductions(Arithmetic, Movement):
         if x is None or self.opset < (14 if x.type == TensorProto.FLOAT16 else 11):
             return None
         axis = int(self.rng.integers(-len(x.shape), len(x.shape)))
-        form = np.full([(), (1,)][int(self.rng.integers(2))], axis, [np.int32, np.int64][int(self.rng.integers(2))])
+        form = np.full([(), (1,)][int(self.rng.random() < 0.1)], axis, [np.int32, np.int64][int(self.rng.integers(2))])
         flags = {flag: 1 for flag in ("exclusive", "reverse") if self.rng.random() < 0.3}
         return self.add("CumSum", [x, self.axes_input(form)], x.shape, x.bound * max(x.shape[axis], 1), **flags)
 
