@@ -23,6 +23,7 @@ struct SoftmaxRows {
 // large for holds().
 class RowExponential {
  public:
+  RowExponential() = default;
   // n >= kVector
   RowExponential(const float* a, size_t n) {
     const Vector some =
@@ -65,12 +66,12 @@ class RowExponential {
   static constexpr float kLn2 = 0.693147182f;
   static constexpr int32_t kRange = 153;
 
-  Vector least_;
+  Vector least_ = {};
 #if defined(ONNXFUSE_VECTOR_FUNCTIONS)
-  Vector roots_[2];  // of two, times 2^(64 - shift)
+  Vector roots_[2] = {};  // of two, times 2^(64 - shift)
 #else
-  Vector most_;
-  float unit_;
+  Vector most_ = {};
+  float unit_ = 1;
 #endif
 };
 
@@ -181,13 +182,15 @@ static void softmax_loop(void* out, const void* a, const void* b, const void* c,
   if (direct) next = pa + row;
   const bool is_long = row >= kLongRow, touches = rows->far != 0 && !is_long;
   const float* ahead = next == nullptr || (direct && !is_long) ? pa + kAhead : next;
+  if (row < kVector) {
+    for (size_t i = 0; i < n; i += row) softmax_by_maximum(po + i, pa + i, row);
+    return;
+  }
   Unfinished last;
+  RowExponential e, following(pa, row);
   for (size_t i = 0; i < n; i += row) {
-    if (row < kVector) {
-      softmax_by_maximum(po + i, pa + i, row);
-      continue;
-    }
-    const RowExponential e(pa + i, row);
+    e = following;
+    if (i + row < n) following = RowExponential(pa + i + row, row);  // early, since it takes long to know it
     const double sum = last ? exponentials<true>(po + i, pa + i, row, e, ahead + i, last)
                             : exponentials<false>(po + i, pa + i, row, e, ahead + i, last);
     last = {};
