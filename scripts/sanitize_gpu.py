@@ -5,6 +5,9 @@
 
 Runs tests/gpu/test_gpu_every_schedule.py under each tool, which looks at the fused kernels alone, and prints a line for
 each. The exit code is 0 where all tests passed and no tool found anything.
+
+racecheck leaves out the scans whose blocks take tiles in turns: it follows a bar.arrive that other warps wait for by
+bar.sync once, but reports hazards where that happens in turns, in the smallest kernel that does it as well (docs/facts.md).
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ def sanitize(tool: str, files: list[str]) -> bool:
     if tool == "initcheck":  # the fills and copies around the fused kernels are not watched, so they look uninitialized
         command += ["--check-api-memory-access", "no"]
     command += [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
+    if tool == "racecheck":
+        command += ["-k", "not scans_in_turns"]
     begin = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     text = done.stdout + done.stderr
@@ -36,7 +41,10 @@ def sanitize(tool: str, files: list[str]) -> bool:
     clean = done.returncode == 0 and "passed" in outcome and "skipped" not in outcome
     print(f"{tool:10} {outcome}; {summary}; {time.monotonic() - begin:.0f} s", flush=True)
     if not clean:
-        print(text[-4000:], flush=True)
+        found = "\n".join(
+            line for line in text.splitlines() if line.startswith("=")
+        )  # what the tool says, from its start
+        print(f"{found[:6000]}\n{text[-2000:]}", flush=True)
     return clean
 
 
