@@ -7,7 +7,7 @@ Runs tests/gpu/test_gpu_every_schedule.py under each tool, which looks at the fu
 each. The exit code is 0 where all tests passed and no tool found anything.
 
 racecheck leaves out the scans whose blocks take tiles in turns: it follows a bar.arrive that other warps wait for by
-bar.sync once, but reports hazards where that happens in turns, also in the smallest kernel that does it (docs/facts.md).
+bar.sync once, but reports hazards where that happens in turns, in the smallest such kernel as well (docs/facts.md).
 """
 
 from __future__ import annotations
