@@ -68,7 +68,7 @@ def measure(name: str, path: Path, inputs: list[Feeds], threads: list[int], seco
         sessions = [make_session(m, threads=count, config=QUIET) for m in (str(path), str(path), result.model)]
         for line, given in zip(lines, inputs, strict=True):
             runs = [lambda s=s, g=given: s.run(None, g) for s in sessions]  # type: ignore[misc]
-            a, again, ours = in_turn(runs, seconds=seconds, min_runs=15)
+            a, again, ours = in_turn(runs, seconds=seconds, min_runs=7)
             line.times[count] = float(np.median(a))
             line.noise[count] = paired_ratio(a, again).value
             line.ratios[count] = paired_ratio(a, ours).value
