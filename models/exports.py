@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Exports well-known networks with random weights, by torch.onnx: what onnxfuse meets in practice.
 
-    exports.py [NAME...] [--folder DIR] [--size small|full] [--exporter dynamo,torchscript] [--opset 17,newest]
+    exports.py [NAME...] [--more] [--folder DIR] [--size small|full] [--exporter dynamo,torchscript] [--opset 17,newest]
                [--dtype fp32,fp16] [--batch N] [--static]
 
-Needs torch, transformers and timm. `small` has the structure in a few layers and few channels; `full` is what people
-serve. The batch is a dynamic dimension but for --static. Each model lies in DIR as NAME-EXPORTER-OPSET-DTYPE.onnx, with
-its weights inside.
+Needs torch, transformers and timm. --more are those of more_networks.py. `small` has the structure in a few layers and
+few channels; `full` is what people serve. The batch is a dynamic dimension but for --static. Each model lies in DIR as
+NAME-EXPORTER-OPSET-DTYPE.onnx, with its weights inside.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from models.more_networks import MORE, Text
+
 __all__ = ["DTYPES", "EXPORTERS", "NETWORKS", "OPSETS", "export"]
 
 EXPORTERS = ("dynamo", "torchscript")
@@ -32,23 +35,6 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
 # The newest opset that each exporter writes: TorchScript's stands still.
 _NEWEST = {"dynamo": 23, "torchscript": 20}
 CACHE = Path(__file__).with_name("cache") / "exports"
-
-
-class Text(nn.Module):
-    """A language model as a function from token numbers to hidden states.
-
-    Without a mask, transformers looks for packed sequences with an operator that TorchScript's exporter lacks.
-    """
-
-    masked = False
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, ids: Tensor) -> Tensor:
-        mask = torch.ones_like(ids) if self.masked else None
-        return self.model(input_ids=ids, attention_mask=mask).last_hidden_state
 
 
 class Mamba(nn.Module):
@@ -155,7 +141,7 @@ def export(
 ) -> None:
     """Writes one network to `path`, with torch's random numbers from seed 0."""
     torch.manual_seed(0)
-    network, x = NETWORKS[name](full, batch)
+    network, x = (NETWORKS | MORE)[name](full, batch)
     _roughen(network)
     network = network.eval().to(DTYPES[dtype])
     if isinstance(network, Text):
@@ -206,7 +192,8 @@ def _quiet() -> Iterator[None]:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=list(NETWORKS), metavar="NAME", help=", ".join(NETWORKS))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NETWORKS | MORE))
+    parser.add_argument("--more", action="store_true", help=f"those of {', '.join(MORE)}, of one size each")
     parser.add_argument("--folder", type=Path, default=CACHE)
     parser.add_argument("--size", choices=("small", "full"), default="small")
     parser.add_argument("--exporter", default=",".join(EXPORTERS))
@@ -216,13 +203,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--static", action="store_true", help="a fixed batch")
     args = parser.parse_args(arguments)
     exporters, opsets, dtypes = (text.split(",") for text in (args.exporter, args.opset, args.dtype))
-    for given, known in ((args.names, NETWORKS), (exporters, EXPORTERS), (opsets, OPSETS), (dtypes, DTYPES)):
+    names = args.names or list(MORE if args.more else NETWORKS)
+    for given, known in ((names, NETWORKS | MORE), (exporters, EXPORTERS), (opsets, OPSETS), (dtypes, DTYPES)):
         unknown = next((name for name in given if name not in known), None)
         if unknown is not None:
             parser.error(f"{unknown!r} is none of {', '.join(known)}")
     args.folder.mkdir(parents=True, exist_ok=True)
     failed = 0
-    for name in args.names:
+    for name in names:
         for exporter in exporters:
             for opset in opsets:
                 for dtype in dtypes:
