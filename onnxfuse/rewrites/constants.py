@@ -100,7 +100,8 @@ def fold(found: Constants, node: onnx.NodeProto, opset: int) -> None:
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
     try:
-        results = ReferenceEvaluator(model).run(None, {n: found.values[n] for n in node.input if n})
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(model).run(None, {n: found.values[n] for n in node.input if n})
     except Exception:
         return
     for name, value in zip(node.output, results, strict=False):

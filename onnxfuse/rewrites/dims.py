@@ -29,7 +29,7 @@ class Symbols:
     def __init__(self) -> None:
         self._counter = itertools.count()
         self._parts: dict[str, frozenset[Dim]] = {}
-        self._left: dict[tuple[str, int, Dim], str] = {}
+        self._left: dict[tuple[str, int, bool, int, Dim], str] = {}
         self._whole: dict[Dim, Dim] = {}
         self._short: dict[str, str] = {}
 
@@ -37,13 +37,14 @@ class Symbols:
         """A symbol that equals no other."""
         return f"?{next(self._counter)}"
 
-    def left_by(self, axes: str, k: int, extent: Dim) -> Dim:
+    def left_by(self, axes: str, rank: int, noop: bool, k: int, extent: Dim) -> Dim:
         """What a reduction leaves of dimension `k`, of that extent, where the tensor `axes` says in a run what it
-        reduces: 1 or the whole extent; the same symbol for the same axes.
+        reduces: 1 or the whole extent. The same symbol for the same axes of a tensor of the same rank; where how many
+        there are is not known either, `noop` says whether none leave everything.
         """
         if extent == 1:
             return 1
-        name = self._left.setdefault((axes, k, extent), self.fresh())
+        name = self._left.setdefault((axes, rank, noop, k, extent), self.fresh())
         self._whole[name] = extent
         return name
 

@@ -158,7 +158,8 @@ class Builder:
 
     def _reduce_given(self, name: str, value: Value, axes: GivenAxes, keepdims: bool) -> Value:
         self._check_type(name, value)
-        shape = tuple(self.symbols.left_by(axes.tensor, k, d) for k, d in enumerate(value.shape))
+        rank, noop = len(value.shape), axes.noop and axes.count is None
+        shape = tuple(self.symbols.left_by(axes.tensor, rank, noop, k, d) for k, d in enumerate(value.shape))
         reduced = self._add(Value(name, value.type, shape, (value,), given=axes))
         return reduced if keepdims else self.squeeze(reduced, axes)
 

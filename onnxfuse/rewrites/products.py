@@ -6,11 +6,17 @@ quotient) is one factor. Extents are never negative.
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-__all__ = ["exact_quotient", "factors", "quotient", "scaled"]
+import numpy as np
+
+__all__ = ["exact_quotient", "factors", "quotient", "resized", "rounded", "scaled"]
+
+_BEFORE_A_SIGN = re.compile(r"|[0-9.]+e")  # of a number, or of its exponent
 
 Number: TypeAlias = int | str | float
 
@@ -45,6 +51,25 @@ def quotient(a: Number, b: Number) -> Any:
     return f"({a})/({b})" if exact is None else exact
 
 
+def rounded(a: Number, how: str) -> Any:
+    """`a` rounded, "floor" or "ceil"; what holds a broken number is a factor of its own then."""
+    if isinstance(a, str):
+        return f"{how}({a})" if "." in a else a
+    return math.floor(a) if how == "floor" else math.ceil(a)
+
+
+def resized(extent: int | str, scale: np.float32) -> Any:
+    """The extent of what is resized by a scale: ONNX Runtime multiplies in float32 and rounds down.
+
+    None where ONNX's inference, and so ONNX Runtime's, finds another one.
+    """
+    if not isinstance(extent, str):
+        found = int(np.float32(extent) * scale)
+        return found if found == int(extent * float(scale)) else None
+    factor = float(scale)
+    return rounded(scaled(extent, int(factor) if factor.is_integer() else factor), "floor")
+
+
 def factors(a: Number) -> tuple[int, tuple[str, ...]]:
     """The integer and the symbolic factors of a product."""
     if isinstance(a, int):
@@ -58,7 +83,7 @@ def _split(expression: str) -> tuple[int, tuple[str, ...]]:
     parts, depth = [""], 0
     for c in expression:
         depth += (c == "(") - (c == ")")
-        if depth == 0 and c in "+-" and parts[-1][-1:] not in ("", "e"):  # not the sign of a number
+        if depth == 0 and c in "+-" and not _BEFORE_A_SIGN.fullmatch(parts[-1]):
             return 1, (f"({expression})",)
         if depth == 0 and c == "*":
             parts.append("")

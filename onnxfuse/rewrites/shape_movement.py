@@ -66,6 +66,8 @@ def _reshape(at: Site) -> Shapes:
     if shape is None or wanted is None:
         return None if wanted is None or -1 in wanted or 0 in wanted else [tuple(wanted)]
     zero_is_zero = bool(at.attribute("allowzero", 0))
+    # A difference may be 0, which stands for another extent then, or -1.
+    wanted = [at.symbols.fresh() if isinstance(d, str) and ")-(" in d else d for d in wanted]
     result = [shape[k] if t == 0 and not zero_is_zero and k < len(shape) else t for k, t in enumerate(wanted)]
     if -1 in wanted:
         # The rest: what remains of the input's dimensions after those that the result names.

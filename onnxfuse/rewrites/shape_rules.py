@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from onnxfuse.rewrites.dims import Dim
-from onnxfuse.rewrites.products import scaled
+from onnxfuse.rewrites.products import resized
 from onnxfuse.rewrites.shape_movement import MOVEMENT
 from onnxfuse.rewrites.shape_site import Shapes, Site
 
@@ -94,7 +96,13 @@ def _einsum(at: Site) -> Shapes:
             extents.setdefault(letter, []).append(extent)
     if any(letter not in extents for letter in result):
         return None
-    return [tuple(at.symbols.broadcast((d,) for d in extents[letter])[0] for letter in result)]
+
+    def of(letter: str) -> Dim:
+        if len({d for d in extents[letter] if isinstance(d, int)}) > 1:  # one is 1: ONNX Runtime may infer that
+            return at.symbols.fresh()
+        return at.symbols.broadcast((d,) for d in extents[letter])[0]
+
+    return [tuple(of(letter) for letter in result)]
 
 
 def _reduce(at: Site) -> Shapes:
@@ -102,9 +110,10 @@ def _reduce(at: Site) -> Shapes:
     if shape is None:
         return None
     if axes is None:
-        if keepdims:
-            return [tuple(at.symbols.left_by(at.node.input[1], k, d) for k, d in enumerate(shape))]
         count = at.inputs[1].shape[0] if at.inputs[1].shape is not None and len(at.inputs[1].shape) == 1 else None
+        if keepdims:
+            noop = bool(at.attribute("noop_with_empty_axes", 0)) and isinstance(count, str)
+            return [tuple(at.symbols.left_by(at.node.input[1], len(shape), noop, k, d) for k, d in enumerate(shape))]
         if isinstance(count, int) and count <= len(shape):
             return [tuple(at.symbols.fresh() for _ in shape[count:])]  # which ones go is unknown
         return None
@@ -151,13 +160,8 @@ def _resize(at: Site) -> Shapes:
     if shape is None or crops or some or keeps_aspect:
         return None
     if scales is not None and scales.size == len(shape):
-        factors = [float(f) for f in scales.reshape(-1)]
-        return [
-            tuple(
-                d if f == 1 else int(d * f) if isinstance(d, int) else scaled(d, int(f) if f.is_integer() else f)
-                for d, f in zip(shape, factors, strict=True)
-            )
-        ]
+        extents = [resized(d, np.float32(f)) for d, f in zip(shape, scales.reshape(-1), strict=True)]
+        return [tuple(at.symbols.fresh() if e is None else e for e in extents)]
     sizes = at.dims(3)
     return [tuple(sizes)] if sizes is not None and len(sizes) == len(shape) else None
 

@@ -16,7 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from onnxfuse.rewrites.dims import Dim
-from onnxfuse.rewrites.products import quotient, scaled
+from onnxfuse.rewrites.products import quotient, rounded, scaled
 
 __all__ = ["SymbolicValue", "propagate"]
 
@@ -38,6 +38,13 @@ def _minus(a: Dim | float, b: Dim | float) -> Any:
     if isinstance(a, str) or isinstance(b, str):
         return a if b == 0 else f"({a})-({b})"
     return a - b
+
+
+def _times(a: Dim | float, b: Dim | float) -> Any:
+    """A product; a whole float that multiplies a symbol counts as the integer."""
+    if isinstance(a, str) != isinstance(b, str):
+        a, b = (int(n) if isinstance(n, float) and n.is_integer() else n for n in (a, b))
+    return scaled(a, b)
 
 
 def _quotient(a: Dim | float, b: Dim | float) -> Any:
@@ -69,12 +76,11 @@ def _equal(a: Dim | float, b: Dim | float) -> bool:
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "Add": _plus,
     "Sub": _minus,
-    "Mul": scaled,
+    "Mul": _times,
     "Div": _quotient,
     "Mod": _remainder,
     "Equal": _equal,
 }
-_ROUNDING: dict[str, Callable[[float], int]] = {"Floor": math.floor, "Ceil": math.ceil}
 
 
 def propagate(
@@ -100,7 +106,8 @@ def propagate(
         return None
     known = [v for v in inputs if v is not None]
     try:
-        result = _compute(node, known, axis)
+        with np.errstate(all="ignore"):
+            result = _compute(node, known, axis)
     except (IndexError, ValueError, TypeError, OverflowError):
         return None
     return result if result is not None and result.ndim <= 2 and result.size <= _LIMIT else None
@@ -114,9 +121,9 @@ def _compute(node: onnx.NodeProto, inputs: list[SymbolicValue], axis: int) -> Sy
         target = helper.tensor_dtype_to_np_dtype(next(a.i for a in node.attribute if a.name == "to"))
         if target.kind == "f":
             return _each(lambda n: float(target.type(n)), x)
-        return _each(int, x) if target in (np.int32, np.int64) else None
-    if op_type in _ROUNDING:
-        return _each(lambda n: float(_ROUNDING[op_type](n)), x)
+        return _rounded(x, "floor", int) if target in (np.int32, np.int64) else None
+    if op_type in ("Floor", "Ceil"):
+        return _rounded(x, op_type.lower(), float)
     if op_type == "Concat":
         return np.concatenate(inputs, axis)
     if op_type == "ConstantOfShape":
@@ -128,7 +135,7 @@ def _compute(node: onnx.NodeProto, inputs: list[SymbolicValue], axis: int) -> Sy
         return _array(x[index])
     if op_type == "Unsqueeze" and x.ndim == 0:
         return x.reshape(1)
-    if op_type == "Squeeze" and x.size == 1:
+    if op_type == "Squeeze" and x.shape == (1,):
         return x.reshape(())
     if op_type == "Reshape" and 0 not in inputs[1]:
         return x.reshape([int(d) for d in inputs[1]])
@@ -155,13 +162,24 @@ def _compute(node: onnx.NodeProto, inputs: list[SymbolicValue], axis: int) -> Sy
         product: Any = 1
         for element in x.reshape(-1):
             product = scaled(product, element)
-        return _array([product])
+        kept = next((a.i for a in node.attribute if a.name == "keepdims"), 1)
+        return _array([product] if kept else product)
     return None
 
 
 def _each(convert: Callable[[Any], Any], x: SymbolicValue) -> SymbolicValue:
     """The numbers converted; symbols stay, for they are whole."""
     return _array([n if isinstance(n, str) else convert(n) for n in x.reshape(-1)]).reshape(x.shape)
+
+
+def _rounded(x: SymbolicValue, how: str, number: type[int | float]) -> SymbolicValue:
+    """Numbers and symbols rounded; a number from a float to an integer goes towards 0."""
+    return _array(
+        [
+            rounded(n, how) if isinstance(n, str) else number(n if number is int else rounded(n, how))
+            for n in x.reshape(-1)
+        ]
+    ).reshape(x.shape)
 
 
 def _array(value: Any) -> SymbolicValue:

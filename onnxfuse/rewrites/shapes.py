@@ -13,6 +13,7 @@ from onnx import numpy_helper
 from onnxfuse.custom_ops.types import from_onnx
 from onnxfuse.custom_ops.verify import MAX_MAGNITUDE
 from onnxfuse.rewrites.dims import INVENTED, Dim, Shape, Symbols
+from onnxfuse.rewrites.misjudged import hide, import_hidden, show
 from onnxfuse.rewrites.misnamed import MISNAMING_OPSET, misnames, part_names
 from onnxfuse.rewrites.shape_rules import RULES
 from onnxfuse.rewrites.shape_site import Scope, Site, TensorType
@@ -39,12 +40,18 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     skeleton.opset_import.extend(model.opset_import)
     skeleton.functions.extend(f for f in model.functions if not f.overload and not misnames(f))
     known_domains = {"", "ai.onnx", "ai.onnx.ml"} | {f.domain for f in skeleton.functions}
-    _copy_graph(model.graph, skeleton.graph, known_domains)
+    _copy_graph(model.graph, skeleton.graph, known_domains, model.ir_version >= 4)
     inferred = _inferred(skeleton)
     again = _forget_growth(skeleton.graph, inferred.graph)
+    if hidden := hide(skeleton.graph, inferred.graph):
+        import_hidden(skeleton)
     if any(o.domain in ("", "ai.onnx") and o.version == MISNAMING_OPSET for o in model.opset_import):
         again |= part_names(skeleton.graph, inferred.graph) > 0
-    return _inferred(skeleton) if again else inferred
+    if not again and not hidden:
+        return inferred
+    inferred = _inferred(skeleton)
+    show(inferred.graph)
+    return inferred
 
 
 def _inferred(skeleton: onnx.ModelProto) -> onnx.ModelProto:
@@ -107,7 +114,8 @@ _LIKE_INPUT = frozenset(
 ) | {("", "SimplifiedLayerNormalization")}  # fmt: skip
 
 
-def _copy_graph(source: onnx.GraphProto, target: onnx.GraphProto, known_domains: set[str]) -> None:
+def _copy_graph(source: onnx.GraphProto, target: onnx.GraphProto, known_domains: set[str], overridable: bool) -> None:
+    """`overridable`: an initializer that is also an input is only what that is where the caller gives nothing."""
     opaque: set[str] = set()
     for node in source.node:
         if (node.domain, node.op_type) in _LIKE_INPUT:
@@ -125,7 +133,7 @@ def _copy_graph(source: onnx.GraphProto, target: onnx.GraphProto, known_domains:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 new = copy.attribute.add()
                 new.name, new.type = attribute.name, attribute.type
-                _copy_graph(attribute.g, new.g, known_domains)
+                _copy_graph(attribute.g, new.g, known_domains, overridable)
             elif attribute.type != onnx.AttributeProto.TENSOR or attribute.t.ByteSize() < 16 * SMALL:
                 copy.attribute.add().CopyFrom(attribute)
             else:
@@ -141,6 +149,8 @@ def _copy_graph(source: onnx.GraphProto, target: onnx.GraphProto, known_domains:
         if output.name not in given and output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")
     for tensor in source.initializer:
+        if overridable and tensor.name in declared:
+            continue
         if tensor.data_location != onnx.TensorProto.EXTERNAL and int(np.prod(tensor.dims)) <= SMALL:
             target.initializer.add().CopyFrom(tensor)
         elif tensor.name not in declared:
@@ -199,9 +209,10 @@ def symbolic_scope(
                     _remember(node.output[0], value, constants, values)
         inputs = [(scope.get(n) or outer.get(n) or UNKNOWN) if n else UNKNOWN for n in node.input]
         axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-        if inputs and (value := propagate(node, values, inputs[0].shape, axis)) is not None:
+        standard = node.domain in ("", "ai.onnx")
+        if standard and inputs and (value := propagate(node, values, inputs[0].shape, axis)) is not None:
             values[node.output[0]] = value
-        rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        rule = RULES.get(node.op_type) if standard else None
         shapes = rule(Site(node, inputs, constants, values, symbols)) if rule is not None else None
         for i, name in enumerate(node.output):
             if not name:
