@@ -121,7 +121,9 @@ Shape output_shape(const IndexMap& map, const Space& space, const std::vector<in
     int64_t times = 1;
     const int counted = counted_dim(entry, space, &times);
     const int d = counted >= 0 ? counted : entry.plain_dim();
-    shape.push_back(entry.extent ? *entry.extent : d >= 0 ? times * extents[static_cast<size_t>(d)] : 1);
+    const Wide extent = entry.extent ? Wide{*entry.extent} : d >= 0 ? Wide{times} * extents[static_cast<size_t>(d)] : 1;
+    if (extent > kMaxElements) throw ProgramError("an output's extent is above what a tensor can have");
+    shape.push_back(static_cast<int64_t>(extent));
   }
   return shape;
 }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <optional>
 
+#include "program_limits.h"
 #include "stores.h"
 
 namespace onnxfuse {
@@ -94,7 +95,8 @@ Dim output_dim(const MapEntry& entry, const Space& space, const std::vector<Dim>
   const int counted = counted_dim(entry, space, &times);
   if (counted >= 0) {
     const int64_t extent = extents[static_cast<size_t>(counted)].extent;
-    return extent >= 0 ? Dim{times * extent, ""} : Dim{-1, fresh_name()};
+    const Wide whole = Wide{times} * extent;
+    return extent >= 0 && whole <= kMaxElements ? Dim{static_cast<int64_t>(whole), ""} : Dim{-1, fresh_name()};
   }
   const int d = entry.plain_dim();
   return d >= 0 ? extents[static_cast<size_t>(d)] : Dim{1, ""};

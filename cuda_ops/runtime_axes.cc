@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "stores.h"
+
 namespace onnxfuse {
 namespace {
 
@@ -92,10 +94,13 @@ class Reducer {
     if (is_reduction(s.op)) s.dims &= ~mask;
     if (is_scan(s.op)) s.dims |= mask;
     for (MapEntry& entry : s.map) {
+      int64_t times = 1;
+      const bool counts = counted_dim(entry, kernel_.space, &times) >= 0;
       for (AffineTerm& term : entry.terms) {
         term.dim = place_[static_cast<size_t>(term.dim)];
         s.dims |= 1u << term.dim;
       }
+      if (counts) continue;  // the dimension that counts stands first, wherever it lies now
       std::sort(entry.terms.begin(), entry.terms.end(),
                 [](const AffineTerm& a, const AffineTerm& b) { return a.dim < b.dim; });
     }

@@ -12,6 +12,7 @@ from graphs import optimized, parse
 
 from onnxfuse import optimize, restore
 from onnxfuse.custom_ops.program import Program
+from onnxfuse.custom_ops.reference import evaluate
 from onnxfuse.errors import ProgramError
 from onnxfuse.kernels import compile_kernels
 
@@ -95,3 +96,16 @@ def test_restored_and_compiled(tmp_path: Path, nvrtc: str) -> None:
     assert [n.op_type for n in model.graph.node if n.domain == "onnxfuse"] == ["FusedSoftmax"]
     assert "Gather" not in [n.op_type for n in restore(model).model.graph.node]
     assert compile_kernels(model, tmp_path / "kernels", ["sm_90"], {"batch": [1, 16]}).ok
+
+
+@pytest.mark.parametrize("axes", [[0], [1], [2], [0, 1], [1, 2], [0, 2], [0, 1, 2]])
+def test_beside_axes_that_a_run_brings(axes: list[int]) -> None:
+    """Dimensions change places with the axes; the one that counts still comes first."""
+    text = (
+        "onnxfuse 1\nspace d0 d1=3 d2\naxes 0 i64 [?] d0 d1 d2\n%0 = input 1 f32 [3*d0+d1, d2]\n"
+        "%1 = reduce_sum f32 %0\n%2 = sub f32 %0 %1\noutput 0 f32 [d0, d1, d2] %2\n"
+    )
+    x, given = np.arange(24, dtype=np.float32).reshape(6, 4), np.array(axes, np.int64)
+    expected = x.reshape(2, 3, 4) - x.reshape(2, 3, 4).sum(tuple(axes), keepdims=True)
+    for (found,) in (cpu_runner.run(text, given, x), evaluate(Program.parse(text), [given, x])):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)

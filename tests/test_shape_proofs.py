@@ -90,7 +90,10 @@ def test_a_function_that_is_called_like_an_operator() -> None:
 )
 def test_letters_of_einsum_that_broadcast(inputs: str, equation: str, shapes: tuple[tuple[int, ...], ...]) -> None:
     result = ", ".join(equation.split("->")[1])
-    graph = f'g ({inputs}) => (float[{result}] y) {{ p = Einsum <equation = "{equation}"> (x, z) e = Exp (p) y = Softmax (e) }}'
+    graph = (
+        f'g ({inputs}) => (float[{result}] y) {{ p = Einsum <equation = "{equation}"> (x, z) '
+        "e = Exp (p) y = Softmax (e) }"
+    )
     same(parse(graph, opset=18), dict(zip("xz", (floats(*s) for s in shapes), strict=True)))
 
 

@@ -32,13 +32,14 @@ int64_t scans_of(const Kernel& kernel) {
 }
 
 // One block on a multiprocessor that takes tiles of the rows or columns in turns: as large ones as fit into what shared
-// memory there is for them, of which there are enough.
-void share_in_tiles(const Plan& plan, const Footprint& footprint, const DeviceModel& device, int64_t memory,
+// memory there is for them, of which there are enough. False where not even the smallest fit.
+bool share_in_tiles(const Plan& plan, const Footprint& footprint, const DeviceModel& device, int64_t memory,
                     Schedule& schedule) {
   const bool row = schedule.kind == ScheduleKind::row;
   int64_t staged = 0;
   for (const PlanAccess& access : plan.inputs) staged += staged_bytes(plan, access, row, schedule.lanes);
   const int64_t room = memory / (kTileBuffers * std::max<int64_t>(staged, 1) * schedule.threads);
+  if (room < 1) return false;
   const int64_t points = std::max<int64_t>(1, plan.parallel_points * plan.reduced_points);
   const int64_t enough = points / (int64_t{2} * device.multiprocessors * schedule.threads * schedule.lanes);
   const int64_t most = std::max<int64_t>(1, std::min({int64_t{kTurnRegisters / footprint.least}, room, enough}));
@@ -50,13 +51,17 @@ void share_in_tiles(const Plan& plan, const Footprint& footprint, const DeviceMo
   schedule.slots = static_cast<int>(most > 3 && vectors(most - 1) < vectors(most) ? most - 1 : most);
   schedule.workers = device.multiprocessors;
   schedule.long_scan = LongScan::look_back;
+  return true;
 }
 
-void share_rows_in_tiles(const Kernel& kernel, const Plan& plan, const Footprint& footprint, const DeviceModel& device,
-                         Schedule& schedule) {
+std::optional<Schedule> share_rows_in_tiles(const Kernel& kernel, const Plan& plan, Schedule schedule,
+                                            const Footprint& footprint, const DeviceModel& device) {
   const int64_t scans = scans_of(kernel), memory = block_memory(device.architecture) - kRecordBytes * (scans + 1);
-  schedule.threads = schedule.group = memory >= 128 * 1024 && scans <= kTurnScans ? 512 : 256;
-  share_in_tiles(plan, footprint, device, memory, schedule);
+  for (int threads = memory >= 128 * 1024 && scans <= kTurnScans ? 512 : 256; threads >= 256; threads /= 2) {
+    schedule.threads = schedule.group = threads;
+    if (share_in_tiles(plan, footprint, device, memory, schedule)) return schedule;
+  }
+  return std::nullopt;
 }
 
 // A block has all of some neighbouring columns, as many as a cache line holds, in registers. On an H200, columns of 16,
@@ -108,11 +113,14 @@ std::optional<Schedule> share_columns_in_tiles(const Kernel& kernel, const Plan&
   };
   if (scans_of(kernel) > kTurnScans) return std::nullopt;
   // 128 columns of bytes have a scout for each 32 and turn; with 512 threads, there would be too few registers.
-  schedule.threads = memory >= 128 * 1024 && across * lanes <= 64 && records(512) <= memory / 4 ? 512 : 256;
-  if (records(schedule.threads) > memory / 2) return std::nullopt;
-  schedule.group = schedule.threads / across;
-  share_in_tiles(plan, footprint, device, memory - kRecordBytes - records(schedule.threads), schedule);
-  return schedule;
+  int threads = memory >= 128 * 1024 && across * lanes <= 64 && records(512) <= memory / 4 ? 512 : 256;
+  for (; threads >= 256; threads /= 2) {
+    if (records(threads) > memory / 2) continue;
+    schedule.threads = threads;
+    schedule.group = threads / across;
+    if (share_in_tiles(plan, footprint, device, memory - kRecordBytes - records(threads), schedule)) return schedule;
+  }
+  return std::nullopt;
 }
 
 // Whether there are tiles enough for blocks that take them in turns to be ahead of blocks that go through columns.
@@ -140,7 +148,12 @@ Schedule scan_long_rows(const Kernel& kernel, const Plan& plan, Schedule schedul
   schedule.long_scan = shared ? LongScan::look_back : LongScan::chunks;
   if (plan.reduced_points > 0) schedule.long_scan = device.long_scan.value_or(schedule.long_scan);
   if (schedule.long_scan == LongScan::look_back && !scans_both_ways(kernel)) {
-    share_rows_in_tiles(kernel, plan, footprint, device, schedule);
+    const auto tiles = share_rows_in_tiles(kernel, plan, schedule, footprint, device);
+    if (tiles) {
+      schedule = *tiles;
+    } else {
+      schedule.long_scan = few ? LongScan::two_pass : LongScan::chunks;
+    }
   }
   const int64_t tiles = std::max<int64_t>(1, ceil_div(plan.reduced_points, schedule.step()));
   if (scans_both_ways(kernel)) {

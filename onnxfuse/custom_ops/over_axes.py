@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from onnxfuse.custom_ops.primitives import PRIMITIVES
@@ -65,8 +65,11 @@ def over(kernel: Kernel, reduced: Collection[int]) -> Kernel:
     place = {k: n for n, k in enumerate(order)}
     vary = varying(kernel)
 
-    def moved(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-        return tuple(replace(e, terms=tuple(sorted((place[k], scale) for k, scale in e.terms))) for e in entries)
+    def moved(entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Where a dimension counts through an entry, it stands first, wherever it lies now."""
+        for e in entries:
+            terms = [(place[k], scale) for k, scale in e.terms]
+            yield replace(e, terms=tuple(terms if kernel.counted(e) else sorted(terms)))
 
     statements: list[Statement] = []
     value: list[int] = []
@@ -77,7 +80,7 @@ def over(kernel: Kernel, reduced: Collection[int]) -> Kernel:
                 continue
             s = replace(s, operands=tuple(value[o] for o in s.operands))  # noqa: PLW2901
         elif isinstance(s, Input):
-            s = replace(s, map=moved(s.map))  # noqa: PLW2901
+            s = replace(s, map=tuple(moved(s.map)))  # noqa: PLW2901
         value.append(len(statements))
         statements.append(s)
     outputs = []
