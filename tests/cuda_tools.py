@@ -42,7 +42,7 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def nvrtc() -> str:
     found = os.environ.get("ONNXFUSE_NVRTC") or find_nvrtc()
-    if not found or (os.sep in str(found) and not Path(found).exists()):  # one of a test before
+    if not found:
         pytest.skip('needs NVRTC: pip install "onnxfuse[cuda]" or nvidia-cuda-nvrtc')
     return str(found)
 

@@ -363,4 +363,6 @@ def test_nvrtc_of_a_wheel_is_passed_on(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.delenv("ONNXFUSE_NVRTC")
     library_path()
     assert os.environ["ONNXFUSE_NVRTC"] == str(folder / "libnvrtc.so.12")
+    for name in [name for name in sys.modules if name.split(".")[0] == "nvidia"]:
+        del sys.modules[name]  # that of this test: later ones would find its NVRTC
     monkeypatch.setattr(sys, "path", [])
