@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,11 +12,12 @@ from random_products import Products
 from random_values import LARGE, Var
 
 
-class Bodies(Products):
+class Bodies(Products, ABC):
     """Steps whose operators have graphs of their own."""
 
+    @abstractmethod
     def step(self) -> None:
-        raise NotImplementedError
+        """Adds any step to the graph."""
 
     @property
     def captured(self) -> list[str]:
