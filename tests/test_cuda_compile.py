@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import axes_corpus
 import cuda_corpus
@@ -143,6 +144,21 @@ def test_long_rows_in_turns(compiler: Path, shape: tuple[int, int], architecture
     assert done.returncode == 0, done.stderr
     kernel = done.stdout[done.stdout.index('extern "C" __global__') :]
     assert ("wait_for_arrivals(" in kernel) == in_turns
+
+
+@pytest.mark.parametrize("type_", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        (cuda_corpus.skip_rms_norm, ((512, 131072), (512, 131072), (131072,))),
+        (cuda_corpus.masked_softmax, ((4, 8, 16, 131072), (4, 1, 1, 131072))),
+    ],
+)
+def test_long_rows_of_two_inputs_in_turns(compiler: Path, text: Any, shapes: tuple[Any, ...], type_: str) -> None:
+    request = cuda_corpus.Case("two", text(type_), shapes).request((90,))
+    done = subprocess.run([str(compiler), "--source"], input=request, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "wait_for_arrivals(" in done.stdout[done.stdout.index('extern "C" __global__') :]
 
 
 @pytest.mark.parametrize(

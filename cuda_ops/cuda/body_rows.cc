@@ -242,9 +242,16 @@ void BodyWriter::write_taking() {
   write_once(0);
   out_.line("wait_for_copies<" + std::to_string(schedule_.rows_ahead - 1) + ">();");
   write_early_loads();
-  write_copies_of("row + " + (schedule_.rows_ahead == 1 ? "" : ahead + " * ") + "clusters", "turn");
+  // The next copies go where these elements came from, which must be in registers then. Of several inputs, what the
+  // first pass makes of them takes fewer.
+  const bool several = staged_inputs(false).size() > 1;
+  const auto copy = [&] {
+    write_copies_of("row + " + (schedule_.rows_ahead == 1 ? "" : ahead + " * ") + "clusters", "turn");
+  };
+  if (!several) copy();
   for (int pass = 0; pass < stages_.passes; ++pass) {
     write_pass(pass);
+    if (several && pass == 0) copy();
     if (joins(pass) && pass == 0) write_warp_result();
     if (joins(pass) && pass == 1) write_exchange();
     if (pass + 1 < stages_.passes) write_receipt(pass);

@@ -146,6 +146,7 @@ Footprint footprint(const Kernel& kernel, const Plan& plan, const Stages& stages
       }
     }
     result.held = std::max(result.held, live);
+    if (pass >= 0) result.kept = std::max(result.kept, live);
   }
   // The compiler may convert the elements of a row ahead of their use (64 bf16 of a thread: spills), and small integers
   // always.

@@ -26,6 +26,7 @@ int column_record_bytes(const Statement& scan, int threads, int columns);
 struct Footprint {
   int held = 1;          // the most that is alive between two passes, as the compiler may keep it
   int least = 1;         // the same with every element as it was loaded or computed
+  int kept = 0;          // the most that a pass leaves to those behind it
   int constant = 0;      // of what only the storing pass reads and all rows share, such as a scale
   int scan_bytes = 0;    // that threads exchange for each column
   bool reduces = false;  // a reduction needs all of a row before anything of it can be stored

@@ -69,26 +69,37 @@ bool takes_turns(const Kernel& kernel, const Plan& plan, const Stages& stages, i
   const bool arguments =
       std::any_of(kernel.statements.begin(), kernel.statements.end(), [](const auto& s) { return is_argument(s.op); });
   if (own == 0 || arguments) return false;
-  // Elements that turn into others between passes need more registers than those that are kept. Half as many threads
-  // with twice as much each have twice the registers for everything else.
-  const int eighths = stages.passes > 2 ? 5 : stages.passes > 1 && inputs > 1 ? 6 : 8;
-  const int threads = stages.passes > 2 ? kTurnRowThreads / 2 : kTurnRowThreads;
-  const int most_held = kHeldRegisters * eighths / 8 * kTurnRowThreads / threads;
-  for (int cluster = 2; cluster <= kMaxCluster; cluster *= 2) {
-    const int64_t group = int64_t{cluster} * threads, slots = ceil_div(vectors, group);
-    if (slots * footprint.held > most_held) continue;
-    const int64_t bytes = slots * threads * own;
-    const int64_t most = device.architecture >= kConsumerArchitecture ? kConsumerTurnRowBytes : kTurnRowBytes;
-    if (plan.parallel_points * cluster < int64_t{2} * device.multiprocessors || bytes > most) return false;
-    schedule->cluster = cluster;
-    schedule->threads = threads;
-    schedule->group = static_cast<int>(group);
-    schedule->slots = static_cast<int>(slots);
-    schedule->rows_ahead = static_cast<int>(std::clamp<int64_t>(kAheadBytes / bytes, 1, kMostRowsAhead));
-    schedule->common = common > 0 && bytes * schedule->rows_ahead + slots * threads * common <= most;
-    return true;
-  }
-  return false;
+  const int64_t most_bytes = device.architecture >= kConsumerArchitecture ? kConsumerTurnRowBytes : kTurnRowBytes;
+  // Of `eighths` of the registers for elements. Half as many threads with twice as much each have twice the registers
+  // for everything else.
+  const auto fits = [&](int threads, int eighths, int words) {
+    const int most_held = kHeldRegisters * eighths / 8 * kTurnRowThreads / threads;
+    for (int cluster = 2; cluster <= kMaxCluster; cluster *= 2) {
+      const int64_t group = int64_t{cluster} * threads, slots = ceil_div(vectors, group);
+      if (slots * words > most_held) continue;
+      const int64_t bytes = slots * threads * own;
+      if (plan.parallel_points * cluster < int64_t{2} * device.multiprocessors || bytes > most_bytes) return false;
+      schedule->cluster = cluster;
+      schedule->threads = threads;
+      schedule->group = static_cast<int>(group);
+      schedule->slots = static_cast<int>(slots);
+      schedule->rows_ahead = static_cast<int>(std::clamp<int64_t>(kAheadBytes / bytes, 1, kMostRowsAhead));
+      schedule->common = common > 0 && bytes * schedule->rows_ahead + slots * threads * common <= most_bytes;
+      return true;
+    }
+    return false;
+  };
+  // Elements that turn into others between passes need more registers than those that are kept.
+  if (stages.passes > 2) return fits(kTurnRowThreads / 2, 5, footprint.held);
+  const bool turn = stages.passes > 1 && inputs > 1;
+  if (fits(kTurnRowThreads, turn ? 6 : 8, footprint.held)) return true;
+  // Where what is made of several inputs takes less room than they do, or has more registers for everything else. From
+  // sm_100 on, and with narrow vectors, what else fits would spill.
+  const bool made = inputs > 1 && device.architecture < 100;
+  const int words = made ? std::max(footprint.kept, footprint.held / 2) : footprint.held;
+  if (!turn) return made && fits(kTurnRowThreads, 8, words);
+  if (own < int64_t{kVectorBytes} * inputs || (schedule->lanes < 8 && !made)) return false;
+  return fits(schedule->lanes < 8 ? kTurnRowThreads : kTurnRowThreads / 2, 8, words);
 }
 
 Schedule choose_row(const Kernel& kernel, const Plan& plan, const Stages& stages, int lanes, const Footprint& footprint,

@@ -51,6 +51,18 @@ def test_two_inputs(type_: str) -> None:
 
 
 @pytest.mark.parametrize("type_", FLOATS)
+def test_two_long_inputs(type_: str) -> None:
+    """As much as the registers hold of what two inputs make."""
+    checks = []
+    for n in (131072, 100003):
+        rows = [random((40, n), type_, 3), random((40, n), type_, 4), random((n,), type_, 2)]
+        checks.append(Check(corpus.skip_rms_norm(type_), rows, floor=FLOOR[type_], name=f"skip_rms_norm {n}"))
+        scores = [random((2, 4, 5, n), type_, 5), random((2, 1, 1, n), type_, 1)]
+        checks.append(Check(corpus.masked_softmax(type_), scores, floor=FLOOR[type_], name=f"masked_softmax {n}"))
+    check_all(checks)
+
+
+@pytest.mark.parametrize("type_", FLOATS)
 def test_three_passes(type_: str) -> None:
     rows, n = 70, 40000
     arrays = [random((rows, n), type_), random((n,), type_, 1), random((rows, 1), type_, 2)]
