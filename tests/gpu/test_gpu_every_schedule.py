@@ -31,6 +31,12 @@ def rows(type_: str) -> list[Check]:
     quotient = corpus.scaled_deviation(type_)
     checks += [Check(quotient, [random(shape, type_)], floor=FLOOR[type_]) for shape in ((37, 768), (5, 16384))]
     in_turns = ((70, 70001), (70, 40000))  # the first without vectors
+    two = [random((40, 131072), type_, k) for k in (3, 4)]
+    checks.append(
+        Check(corpus.skip_rms_norm(type_), [*two, random((131072,), type_, 2)], floor=FLOOR[type_], name="two")
+    )
+    scores = [random((2, 4, 5, 131072), type_, 5), random((2, 1, 1, 131072), type_, 1)]
+    checks.append(Check(corpus.masked_softmax(type_), scores, floor=FLOOR[type_], name="two in two passes"))
     return [*checks, *(make(type_, shape) for shape in in_turns for make in (norm_check, softmax_check))]
 
 
