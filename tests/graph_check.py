@@ -1,7 +1,7 @@
 """The check that tests of `optimize` share: the optimized model computes what the model means.
 
 The truth is the model evaluated in float64 by onnx.reference, or, where it cannot follow the model, what ONNX Runtime
-makes of it with its optimizations off.
+makes of it with its optimizations off, in float32 for narrower types.
 """
 
 from __future__ import annotations
@@ -67,25 +67,45 @@ def run(
     return list(session.run(None, dict(feeds)))
 
 
-def in_float64(model: onnx.ModelProto, feeds: Feeds, rounded: np.random.Generator | None = None) -> list[Any] | None:
-    """The outputs with every narrower float widened to float64 (constants keep their rounding); None: not possible.
+def in_wider_types(
+    model: onnx.ModelProto, feeds: Feeds, rounded: np.random.Generator | None = None
+) -> list[Any] | None:
+    """The outputs in float64, or in float32 where onnx.reference cannot follow a model of narrower types.
 
-    `rounded`: each operator gets its float16 operands off by half a unit, up or down.
+    Constants keep their rounding. None: not possible. `rounded`: each operator gets its float16 operands off by half a
+    unit, up or down.
     """
-    wide = onnx.ModelProto()
-    wide.CopyFrom(model)
+    shaken = onnx.ModelProto()
+    shaken.CopyFrom(model)
     if rounded is not None:
-        _round_operands(wide, rounded)
-    for graph in _graphs(wide.graph):
+        _round_operands(shaken, rounded)
+
+    def widened(dtype: type[np.floating[Any]]) -> Feeds:
+        return {k: v.astype(dtype) if v.dtype.kind in "fV" else v for k, v in feeds.items()}
+
+    found = _with_reference(_widened(shaken, TensorProto.DOUBLE), widened(np.float64))
+    if found is not None or TensorProto.FLOAT16 not in (types := _element_types(model)) or TensorProto.DOUBLE in types:
+        return found
+    try:
+        return run(_widened(shaken, TensorProto.FLOAT), widened(np.float32), library=False)
+    except Exception:
+        return None
+
+
+def _widened(model: onnx.ModelProto, wide: int) -> onnx.ModelProto:
+    """The model with every float narrower than `wide`, an element type of ONNX, as that."""
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    for graph in _graphs(result.graph):
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.tensor_type.elem_type in _NARROW:
-                value.type.tensor_type.elem_type = TensorProto.DOUBLE
+                value.type.tensor_type.elem_type = wide
         for tensor in graph.initializer:
-            _widen(tensor)
-        _widen_nodes(graph.node)
-    for function in wide.functions:
-        _widen_nodes(function.node)
-    return _with_reference(wide, {k: v.astype(np.float64) if v.dtype.kind in "fV" else v for k, v in feeds.items()})
+            _widen(tensor, wide)
+        _widen_nodes(graph.node, wide)
+    for function in result.functions:
+        _widen_nodes(function.node, wide)
+    return result
 
 
 def _with_reference(model: onnx.ModelProto, feeds: Feeds) -> list[Any] | None:
@@ -103,24 +123,26 @@ def _with_reference(model: onnx.ModelProto, feeds: Feeds) -> list[Any] | None:
 def _round_operands(model: onnx.ModelProto, rng: np.random.Generator) -> None:
     """As casts around what has no float16 kernel do: one user of a value may get it rounded, another not."""
     try:
-        typed = onnx.shape_inference.infer_shapes(model).graph
+        typed = onnx.shape_inference.infer_shapes(model)
     except Exception:
         return
-    known = (*typed.value_info, *typed.input, *typed.output)
+    known = [v for g in _graphs(typed.graph) for v in (*g.value_info, *g.input, *g.output)]
     half = {v.name for v in known if v.type.tensor_type.elem_type == TensorProto.FLOAT16}
-    nodes: list[onnx.NodeProto] = []
-    for node in model.graph.node:
-        for k, name in enumerate(node.input):
-            if name in half and node.op_type not in _JUMPS:
-                factor, value = f"{name}.{len(nodes)}.factor", f"{name}.{len(nodes)}"
-                model.graph.initializer.append(
-                    numpy_helper.from_array(np.array(1 + rng.choice([-1, 1]) * 2.0**-11), factor)
-                )
-                nodes.append(helper.make_node("Mul", [name, factor], [value]))
-                node.input[k] = value
-        nodes.append(onnx.NodeProto.FromString(node.SerializeToString()))
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    made = 0
+    for graph in list(_graphs(model.graph)):
+        nodes: list[onnx.NodeProto] = []
+        for node in graph.node:
+            for k, name in enumerate(node.input):
+                if name in half and node.op_type not in _JUMPS:
+                    value, factor = f"{name}.rounded.{made}", f"{name}.rounded.{made}.by"
+                    tensor = numpy_helper.from_array(np.array(1 + rng.choice([-1, 1]) * 2.0**-11, np.float32), factor)
+                    constant = helper.make_node("Constant", [], [factor], value=tensor)
+                    nodes += [constant, helper.make_node("Mul", [name, factor], [value])]
+                    node.input[k] = value
+                    made += 1
+            nodes.append(onnx.NodeProto.FromString(node.SerializeToString()))
+        del graph.node[:]
+        graph.node.extend(nodes)
 
 
 def _sort(graph: onnx.GraphProto) -> None:
@@ -157,21 +179,22 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
                 yield from _graphs(attribute.g)
 
 
-def _widen(tensor: onnx.TensorProto) -> None:
+def _widen(tensor: onnx.TensorProto, wide: int) -> None:
     if tensor.data_type in _NARROW:
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))
+        dtype = helper.tensor_dtype_to_np_dtype(wide)
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name))
 
 
-def _widen_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
+def _widen_nodes(nodes: Sequence[onnx.NodeProto], wide: int) -> None:
     for node in nodes:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.TENSOR:
-                _widen(attribute.t)
+                _widen(attribute.t, wide)
             elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
-                value = np.asarray(helper.get_attribute_value(attribute), np.float64)
+                value = np.asarray(helper.get_attribute_value(attribute), helper.tensor_dtype_to_np_dtype(wide))
                 attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(value)))
             elif node.op_type == "Cast" and attribute.name == "to" and attribute.i in _NARROW:
-                attribute.i = TensorProto.DOUBLE
+                attribute.i = wide
 
 
 def difference(
@@ -248,7 +271,7 @@ def check(
         if runs:
             raise NotRunError(str(error)) from error
         plain = None
-    truth = in_float64(model, feeds)
+    truth = in_wider_types(model, feeds)
     if truth is None or (plain is not None and _disagree(truth, plain, _tolerances(model, PLAIN))):
         truth = plain
     if truth is None:
@@ -360,7 +383,7 @@ def _noise(model: onnx.ModelProto, feeds: Feeds, truth: Sequence[Any]) -> list[f
             else v
             for k, v in feeds.items()
         }
-        results.append(in_float64(model, shaken, rng if half else None))
+        results.append(in_wider_types(model, shaken, rng if half else None))
     for found in results:
         for i, (t, y) in enumerate(zip(truth, found or truth, strict=True)):
             with np.errstate(all="ignore"):
