@@ -8,9 +8,10 @@ import time
 import numpy as np
 import pytest
 from fuzz import failure
-from graph_check import NotRunError, in_wider_types
+from graph_check import NotRunError
 from onnx import TensorProto, helper, numpy_helper
 from random_graphs import random_model
+from truth import in_wider_types
 
 SECONDS = 25.0  # for each of the targets; graphs that a slow machine does not reach are left out
 SEEDS = {"cpu": range(400), "cuda": range(400, 800)}

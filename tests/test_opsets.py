@@ -7,10 +7,11 @@ import itertools
 import numpy as np
 import onnx
 import pytest
-from graph_check import fused_nodes, run
+from graph_check import fused_nodes
 from graphs import parse
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
+from truth import run
 
 from onnxfuse import optimize
 from onnxfuse.report import Report

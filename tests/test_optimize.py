@@ -11,9 +11,10 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
-from graph_check import check, fused_nodes, run
+from graph_check import check, fused_nodes
 from graphs import feeds_for, fused, optimized, parse
 from onnx import helper, numpy_helper
+from truth import run
 
 import onnxfuse
 from onnxfuse import OnnxfuseError, optimize

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from graph_check import run
 from graphs import parse
+from truth import run
 
 import onnxfuse
 
