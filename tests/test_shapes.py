@@ -7,10 +7,12 @@ import itertools
 import numpy as np
 import onnx
 import pytest
-from graph_check import check
+from graph_check import check, fused_nodes
 from graphs import fused, optimized, parse
 from onnx import TensorProto, helper, numpy_helper
+from truth import run
 
+import onnxfuse
 from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.products import exact_quotient, quotient, scaled
 from onnxfuse.rewrites.shapes import infer, symbolic_scope
@@ -185,6 +187,21 @@ def test_stale_declarations_do_not_decide() -> None:
         model = parse(graph.format(t=declared))
         scope = symbolic_scope(infer(model).graph, {}, Symbols(), model.graph)
         assert scope["s"].shape == scope["t"].shape == (2, 3)
+
+
+@pytest.mark.parametrize("dims", ["[2, 3, 1]", "[1, 2, 3]", "[6]", "", "[5, 3]", "[N, 3]"])
+@pytest.mark.parametrize("tail", ["m = ReduceMean <axes = [-1], keepdims = 0> (y) z = Mul (m, m)", "z = Softmax (y)"])
+def test_outputs_declared_with_other_ranks(tail: str, dims: str) -> None:
+    """ONNX Runtime runs such a model, and so fused."""
+    nodes = f"a = Relu (x) y = Add (a, x) {tail} w = Neg (y)"
+    feeds = {"x": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)}
+    for outputs in (f"float{dims} y, float{dims} z", f"float{dims} z", f"float{dims} y"):
+        model = parse(f"g (float[2, 3] x) => ({outputs}) {{ {nodes} }}", opset=13)
+        result = onnxfuse.optimize(model, target="cpu").model
+        assert fused_nodes(result)
+        for library in (True, False):
+            for found, expected in zip(run(result, feeds, library), run(model, feeds, library=False), strict=True):
+                np.testing.assert_allclose(found, expected, rtol=1e-6, strict=True)
 
 
 def test_reshape_target_computed_from_shapes() -> None:
