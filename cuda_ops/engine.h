@@ -19,6 +19,22 @@ struct TensorRef {
   Type type = Type::f32;  // actual type: f32 may stand in for a declared f16 or bf16
 };
 
+// Tensors by number, which the caller keeps.
+class Tensors {
+ public:
+  Tensors(const TensorRef* first, size_t count) : first_(first), count_(count) {}
+  Tensors(const std::vector<TensorRef>& tensors) : Tensors(tensors.data(), tensors.size()) {}
+
+  const TensorRef& operator[](size_t i) const { return first_[i]; }
+  size_t size() const { return count_; }
+  const TensorRef* begin() const { return first_; }
+  const TensorRef* end() const { return first_ + count_; }
+
+ private:
+  const TensorRef* first_;
+  size_t count_;
+};
+
 // What an engine may ask of the run it serves. Implemented over OrtKernelContext; tests have their own.
 class RunContext {
  public:
@@ -36,8 +52,7 @@ class Engine {
   virtual ~Engine() = default;
   // Runs all kernels of the program. inputs and outputs are indexed by tensor number. Thread-safe. Throws
   // std::runtime_error (ProgramError for shapes) with a message for the user.
-  virtual void run(const BoundProgram& bound, const std::vector<TensorRef>& inputs,
-                   const std::vector<TensorRef>& outputs, RunContext& context) const = 0;
+  virtual void run(const BoundProgram& bound, Tensors inputs, Tensors outputs, RunContext& context) const = 0;
 };
 
 // actual_inputs and actual_outputs: the element types that the session decided on.

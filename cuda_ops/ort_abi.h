@@ -1,6 +1,7 @@
 // The part of ONNX Runtime's C ABI that the library uses, declared here because the official header is in none of its
-// wheels. The table of functions only ever grows at its end, so a function is found by its number for good; nothing
-// newer than API version 18 is used. scripts/check_ort_abi.py checks this file against the official header.
+// wheels. The table of functions only ever grows at its end, so a function is found by its number for good. Nothing
+// newer than API version 18 is needed; what a newer table has besides is used where it is there.
+// scripts/check_ort_abi.py checks this file against the official header.
 #pragma once
 
 #include <cstddef>
@@ -88,7 +89,9 @@ struct OrtCustomOp {
 namespace onnxfuse {
 
 constexpr uint32_t kOrtApiVersion = 18;
-constexpr uint32_t kOrtApi18Slots = 280;  // functions in the table of that version
+constexpr uint32_t kOrtApi18Slots = 280;      // functions in the table of that version
+constexpr uint32_t kNewerOrtApiVersion = 24;  // of what is used where it is there
+constexpr uint32_t kOrtApi24Slots = 415;
 
 // X(slot number, name, result, parameters)
 #define ONNXFUSE_ORT_SLOTS(X)                                                                                         \
@@ -141,5 +144,9 @@ constexpr uint32_t kOrtApi18Slots = 280;  // functions in the table of that vers
     (const OrtKernelContext*, void (*)(void*, size_t), size_t, size_t, void*))                                        \
   X(277, KernelContext_GetScratchBuffer, OrtStatus*, (const OrtKernelContext*, const OrtMemoryInfo*, size_t, void**)) \
   X(278, KernelInfoGetAllocator, OrtStatus*, (const OrtKernelInfo*, OrtMemType, OrtAllocator**))
+
+#define ONNXFUSE_NEWER_ORT_SLOTS(X)                             \
+  X(414, GetTensorElementTypeAndShapeDataReference, OrtStatus*, \
+    (const OrtValue*, ONNXTensorElementDataType*, const int64_t**, size_t*))
 
 }  // namespace onnxfuse

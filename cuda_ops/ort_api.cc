@@ -19,26 +19,33 @@ constexpr std::pair<Type, ONNXTensorElementDataType> kTypes[] = {
   static_assert((slot) < kOrtApi18Slots, #name " is newer than the version asked for");
 ONNXFUSE_ORT_SLOTS(ONNXFUSE_IN_VERSION)
 #undef ONNXFUSE_IN_VERSION
+#define ONNXFUSE_IN_VERSION(slot, name, result, parameters) \
+  static_assert((slot) < kOrtApi24Slots, #name " is newer than the version asked for");
+ONNXFUSE_NEWER_ORT_SLOTS(ONNXFUSE_IN_VERSION)
+#undef ONNXFUSE_IN_VERSION
 
 }  // namespace
 
-Api::Api(const OrtApi* table) {
+Api::Api(const OrtApi* table, const OrtApi* newer) {
   void (*const* slots)() = table->slots;
 #define ONNXFUSE_LOAD(slot, name, result, parameters) name = reinterpret_cast<result(*) parameters>(slots[slot]);
   ONNXFUSE_ORT_SLOTS(ONNXFUSE_LOAD)
 #undef ONNXFUSE_LOAD
+#define ONNXFUSE_LOAD(slot, name, result, parameters) \
+  name = newer == nullptr ? nullptr : reinterpret_cast<result(*) parameters>(newer->slots[slot]);
+  ONNXFUSE_NEWER_ORT_SLOTS(ONNXFUSE_LOAD)
+#undef ONNXFUSE_LOAD
 }
 
-void Api::check(OrtStatus* status) const {
-  if (status == nullptr) return;
+void Api::fail(OrtStatus* status) const {
   const std::string message = GetErrorMessage(status);
   ReleaseStatus(status);
   throw std::runtime_error(message);
 }
 
-void Api::check_memory(OrtStatus* status, const std::string& what) const {
+void Api::fail_for_memory(OrtStatus* status, const std::string& what) const {
   try {
-    check(status);
+    fail(status);
   } catch (const std::runtime_error& error) {
     const std::string message = error.what();
     const bool none = message.find("alloc") != std::string::npos || message.find("memory") != std::string::npos;

@@ -14,15 +14,27 @@ namespace onnxfuse {
 struct Api {
 #define ONNXFUSE_DECLARE(slot, name, result, parameters) result(*name) parameters;
   ONNXFUSE_ORT_SLOTS(ONNXFUSE_DECLARE)
+  ONNXFUSE_NEWER_ORT_SLOTS(ONNXFUSE_DECLARE)  // null where ONNX Runtime is older
 #undef ONNXFUSE_DECLARE
 
-  explicit Api(const OrtApi* table);
+  // newer: the table of kNewerOrtApiVersion, or null.
+  Api(const OrtApi* table, const OrtApi* newer);
 
   // Throws std::runtime_error with the status's message, and releases it.
-  void check(OrtStatus* status) const;
-  // The same of a request for memory: the message begins with `what` and says what to do where there is none.
-  void check_memory(OrtStatus* status, const std::string& what) const;
+  void check(OrtStatus* status) const {
+    if (status != nullptr) fail(status);
+  }
+  // The same of a request for memory: the message begins with what what() gives and says what to do where there is
+  // none.
+  template <class What>
+  void check_memory(OrtStatus* status, const What& what) const {
+    if (status != nullptr) fail_for_memory(status, what());
+  }
   OrtStatus* error(OrtErrorCode code, const std::string& message) const { return CreateStatus(code, message.c_str()); }
+
+ private:
+  [[noreturn]] void fail(OrtStatus* status) const;
+  [[noreturn]] void fail_for_memory(OrtStatus* status, const std::string& what) const;
 };
 
 // Runs a callback's body: what it throws becomes the status that is returned; nothing leaves as an exception.

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "inline_buffer.h"
 #include "program_cache.h"
 #include "run_context.h"
 #include "runtime_axes.h"
@@ -47,33 +48,38 @@ bool is_empty(const Shape& shape) { return std::find(shape.begin(), shape.end(),
 // The last few sets of input shapes and what they were bound to.
 class BindingCache {
  public:
+  struct Entry {
+    std::vector<int64_t> extents;
+    BoundProgram bound;
+    bool empty;  // no output has an element
+  };
+
   // extents: those of all inputs' dimensions, one input after the other.
-  std::shared_ptr<const BoundProgram> get(const Program& program, const std::vector<int64_t>& extents) {
+  std::shared_ptr<const Entry> get(const Program& program, const int64_t* extents, size_t count) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      for (const Entry& entry : entries_)
-        if (entry.extents == extents) return entry.bound;
+      for (const std::shared_ptr<const Entry>& entry : entries_)
+        if (std::equal(extents, extents + count, entry->extents.begin())) return entry;
     }
-    auto bound = std::make_shared<const BoundProgram>(onnxfuse::bind(program, shapes(program, extents)));
+    auto entry = std::make_shared<Entry>();
+    entry->extents.assign(extents, extents + count);
+    entry->bound = onnxfuse::bind(program, shapes(program, extents));
+    entry->empty = std::all_of(entry->bound.output_shapes.begin(), entry->bound.output_shapes.end(), is_empty);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (entries_.size() < kEntries) {
-      entries_.push_back({extents, bound});
+      entries_.push_back(entry);
     } else {
-      entries_[next_++ % kEntries] = {extents, bound};
+      entries_[next_++ % kEntries] = entry;
     }
-    return bound;
+    return entry;
   }
 
  private:
   static constexpr size_t kEntries = 8;
-  struct Entry {
-    std::vector<int64_t> extents;
-    std::shared_ptr<const BoundProgram> bound;
-  };
 
-  static std::vector<Shape> shapes(const Program& program, const std::vector<int64_t>& extents) {
+  static std::vector<Shape> shapes(const Program& program, const int64_t* extents) {
     std::vector<Shape> result;
-    auto next = extents.begin();
+    const int64_t* next = extents;
     for (const TensorInfo& input : program.inputs) {
       result.emplace_back(next, next + input.rank);
       next += input.rank;
@@ -82,7 +88,7 @@ class BindingCache {
   }
 
   std::mutex mutex_;
-  std::vector<Entry> entries_;
+  std::vector<std::shared_ptr<const Entry>> entries_;
   size_t next_ = 0;
 };
 
@@ -118,11 +124,13 @@ struct NodeKernel::State {
   Provider provider = Provider::cpu;
   CudaOptions options;
   std::vector<Type> input_types;
+  std::vector<ONNXTensorElementDataType> input_ort_types;
   std::vector<Type> output_types;
   size_t dimensions = 0;                // of all inputs
   std::vector<SymbolicShape> declared;  // of the inputs
   DeviceMemory memory;
   Runnables runnables;
+  Runnable* only = nullptr;  // where the program takes no axes
 
   State(const Api& a, const OrtKernelInfo* info) : api(a), memory(a, info) {}
 
@@ -142,6 +150,7 @@ struct NodeKernel::State {
       api.check(api.KernelInfo_GetInputTypeInfo(info, i, &type));
       Declared input = read_type_info(api, type, tensor_name("input", i));
       input_types.push_back(input.type);
+      input_ort_types.push_back(type_to_ort(input.type));
       declared.push_back(std::move(input.shape));
     }
     output_types = actual_output_types(*program, input_types);
@@ -158,7 +167,7 @@ struct NodeKernel::State {
                            type_name(program->outputs[i].type));
       output_types[i] = actual;
     }
-    if (!takes_axes) runnable(0);  // which axes runs will bring is not known yet
+    if (!takes_axes) only = &runnable(0);  // which axes runs will bring is not known yet
   }
 
   // Made at the first run with axes, so that a node has no more engines than it needs.
@@ -180,45 +189,44 @@ struct NodeKernel::State {
   }
 
   void compute(OrtKernelContext* context) {
-    std::vector<TensorRef> inputs(input_types.size());
-    std::vector<int64_t> extents;
-    extents.reserve(dimensions);
-    for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = read_input(context, i, &extents);
-    uint32_t dims = 0;
-    if (runtime_axes(*program) != nullptr) {
+    InlineBuffer<TensorRef, 8> inputs(input_types.size());
+    InlineBuffer<int64_t, 32> extents(dimensions);
+    int64_t* next = extents.data();
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      inputs[i] = read_input(context, i, next);
+      next += program->inputs[i].rank;
+    }
+    Runnable* chosen = only;
+    if (chosen == nullptr) {
       const Shape shape(extents.begin(), extents.begin() + program->inputs[0].rank);
-      dims = named_dims(*program, shape, inputs[0].data);
+      chosen = &runnable(named_dims(*program, shape, inputs[0].data));
       inputs[0].data = nullptr;  // in host memory: no engine reads it
     }
-    Runnable& chosen = runnable(dims);
-    const std::shared_ptr<const BoundProgram> bound = chosen.bindings.get(*chosen.program, extents);
-    std::vector<TensorRef> outputs(output_types.size());
-    for (size_t i = 0; i < outputs.size(); ++i) outputs[i] = allocate(context, i, bound->output_shapes[i]);
-    if (std::all_of(bound->output_shapes.begin(), bound->output_shapes.end(), is_empty)) return;
+    const auto entry = chosen->bindings.get(*chosen->program, extents.data(), extents.size());
+    const BoundProgram& bound = entry->bound;
+    InlineBuffer<TensorRef, 4> outputs(output_types.size());
+    for (size_t i = 0; i < outputs.size(); ++i) outputs[i] = allocate(context, i, bound.output_shapes[i]);
+    if (entry->empty) return;
     OrtRunContext run(api, context, memory);
-    chosen.engine->run(*bound, inputs, outputs, run);
+    chosen->engine->run(bound, {inputs.data(), inputs.size()}, {outputs.data(), outputs.size()}, run);
   }
 
  private:
-  TensorRef read_input(OrtKernelContext* context, size_t i, std::vector<int64_t>* extents) const {
+  // Writes the extents of its dimensions as well.
+  TensorRef read_input(OrtKernelContext* context, size_t i, int64_t* extents) const {
     const OrtValue* value = nullptr;
     api.check(api.KernelContext_GetInput(context, i, &value));
     if (value == nullptr) throw ProgramError(tensor_name("input", i) + " is missing");
-    OrtTensorTypeAndShapeInfo* info = nullptr;
-    api.check(api.GetTensorTypeAndShape(value, &info));
-    const std::unique_ptr<OrtTensorTypeAndShapeInfo, void (*)(OrtTensorTypeAndShapeInfo*)> owned(
-        info, api.ReleaseTensorTypeAndShapeInfo);
-    ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
-    api.check(api.GetTensorElementType(info, &type));
-    if (type != type_to_ort(input_types[i]))
-      throw ProgramError(tensor_name("input", i) + " is not " + type_name(input_types[i]) + ", as the session decided");
-    size_t rank = 0;
-    api.check(api.GetDimensionsCount(info, &rank));
-    if (rank != static_cast<size_t>(program->inputs[i].rank))
-      throw ProgramError(tensor_name("input", i) + " has rank " + std::to_string(rank) +
-                         "; the program reads it with rank " + std::to_string(program->inputs[i].rank));
-    extents->resize(extents->size() + rank);
-    api.check(api.GetDimensions(info, extents->data() + extents->size() - rank, rank));
+    if (api.GetTensorElementTypeAndShapeDataReference != nullptr) {
+      ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+      const int64_t* shape = nullptr;
+      size_t rank = 0;
+      api.check(api.GetTensorElementTypeAndShapeDataReference(value, &type, &shape, &rank));
+      check_input(i, type, rank);
+      std::copy(shape, shape + rank, extents);
+    } else {
+      read_shape(value, i, extents);
+    }
     TensorRef tensor;
     // GetTensorData came with a later version than 18; the engines only read their inputs.
     api.check(api.GetTensorMutableData(const_cast<OrtValue*>(value), &tensor.data));
@@ -226,10 +234,32 @@ struct NodeKernel::State {
     return tensor;
   }
 
+  // As before version 24, which makes an object of it for every tensor.
+  void read_shape(const OrtValue* value, size_t i, int64_t* extents) const {
+    OrtTensorTypeAndShapeInfo* info = nullptr;
+    api.check(api.GetTensorTypeAndShape(value, &info));
+    const std::unique_ptr<OrtTensorTypeAndShapeInfo, void (*)(OrtTensorTypeAndShapeInfo*)> owned(
+        info, api.ReleaseTensorTypeAndShapeInfo);
+    ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+    size_t rank = 0;
+    api.check(api.GetTensorElementType(info, &type));
+    api.check(api.GetDimensionsCount(info, &rank));
+    check_input(i, type, rank);
+    api.check(api.GetDimensions(info, extents, rank));
+  }
+
+  void check_input(size_t i, ONNXTensorElementDataType type, size_t rank) const {
+    if (type != input_ort_types[i])
+      throw ProgramError(tensor_name("input", i) + " is not " + type_name(input_types[i]) + ", as the session decided");
+    if (rank != static_cast<size_t>(program->inputs[i].rank))
+      throw ProgramError(tensor_name("input", i) + " has rank " + std::to_string(rank) +
+                         "; the program reads it with rank " + std::to_string(program->inputs[i].rank));
+  }
+
   TensorRef allocate(OrtKernelContext* context, size_t i, const Shape& shape) const {
     OrtValue* value = nullptr;
     api.check_memory(api.KernelContext_GetOutput(context, i, shape.data(), shape.size(), &value),
-                     tensor_name("output", i));
+                     [i] { return tensor_name("output", i); });
     if (value == nullptr) throw ProgramError(tensor_name("output", i) + " is missing");
     TensorRef tensor;
     api.check(api.GetTensorMutableData(value, &tensor.data));

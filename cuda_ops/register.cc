@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -110,10 +111,17 @@ Registry& registry() {
   return *instance;
 }
 
-const Api& api_of(const OrtApi* table) {
+// The table of the newer version, or null. ONNX Runtime complains aloud of a version that it does not know.
+const OrtApi* newer_table(const OrtApiBase* base) {
+  const char* const point = std::strchr(base->GetVersionString(), '.');
+  const bool known = point != nullptr && std::strtoul(point + 1, nullptr, 10) >= kNewerOrtApiVersion;
+  return known ? base->GetApi(kNewerOrtApiVersion) : nullptr;
+}
+
+const Api& api_of(const OrtApi* table, const OrtApiBase* base) {
   const std::lock_guard<std::mutex> lock(registry().mutex);
   std::unique_ptr<const Api>& api = registry().apis[table];
-  if (!api) api = std::make_unique<const Api>(table);
+  if (!api) api = std::make_unique<const Api>(table, newer_table(base));
   return *api;
 }
 
@@ -144,7 +152,7 @@ extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(O
   const OrtApi* table = base->GetApi(kOrtApiVersion);
   if (table == nullptr) return too_old(base);
   try {
-    const Api& api = api_of(table);
+    const Api& api = api_of(table, base);
     return guarded(api, [&] {
       const CudaOptions cuda{setting(api, options, "onnxfuse.nvrtc_path", "ONNXFUSE_NVRTC"),
                              setting(api, options, "onnxfuse.cache_dir", "ONNXFUSE_CACHE_DIR"),
@@ -158,6 +166,6 @@ extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(O
       api.check(api.AddCustomOpDomain(options, domain_of(table, api, cuda)));
     });
   } catch (...) {  // no memory for the table itself
-    return Api(table).CreateStatus(ORT_FAIL, "onnxfuse: out of memory");
+    return Api(table, nullptr).CreateStatus(ORT_FAIL, "onnxfuse: out of memory");
   }
 }

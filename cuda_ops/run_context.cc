@@ -25,7 +25,7 @@ int DeviceMemory::device_id() const {
 void* DeviceMemory::take(const OrtKernelContext* context, size_t bytes) const {
   void* memory = nullptr;
   api_.check_memory(api_.KernelContext_GetScratchBuffer(context, info_, bytes, &memory),
-                    "cannot get " + std::to_string(bytes) + " bytes of memory for partial results");
+                    [&] { return "cannot get " + std::to_string(bytes) + " bytes of memory for partial results"; });
   return memory;
 }
 

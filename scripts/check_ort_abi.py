@@ -84,22 +84,31 @@ def compare(what: str, ours: object, theirs: object) -> int:
     return 1
 
 
+def constant_of(text: str, name: str) -> int:
+    """The value that a constant of our header is given."""
+    return int(re.search(rf"{name} = (\d+)", text).group(1))  # type: ignore[union-attr]
+
+
 def check(header_text: str) -> int:
     """The number of differences."""
     header, ours = without_comments(header_text), without_comments(ABI.read_text(encoding="utf-8"))
     functions = {name: i for i, name in enumerate(members(struct_body(header, "OrtApi")))}
     since = since_versions(struct_body(header_text, "OrtApi"))
-    version = int(re.search(r"kOrtApiVersion = (\d+)", ours).group(1))  # type: ignore[union-attr]
-    wrong = 0
-    slots = re.findall(r"X\((\d+), (\w+),", ours)
-    for slot, name in slots:
-        wrong += compare(f"slot of {name}", int(slot), functions.get(name))
-        if since.get(name, 0) > version:
-            print(f"WRONG {name}: came with version 1.{since[name]}, {version} is asked for")
-            wrong += 1
-    size = int(re.search(r"kOrtApi18Slots = (\d+)", ours).group(1))  # type: ignore[union-attr]
-    newer = min(functions[name] for name, minor in since.items() if minor > version and name in functions)
-    wrong += compare(f"functions in version {version}", size, newer)
+    wrong, checked = 0, 0
+    for table, constant in (
+        ("ONNXFUSE_ORT_SLOTS", "kOrtApiVersion"),
+        ("ONNXFUSE_NEWER_ORT_SLOTS", "kNewerOrtApiVersion"),
+    ):
+        version = constant_of(ours, constant)
+        slots = re.findall(r"X\((\d+), (\w+),", ours.split(f"#define {table}(X)")[1].split("#define")[0])
+        for slot, name in slots:
+            wrong += compare(f"slot of {name}", int(slot), functions.get(name))
+            if since.get(name, 0) > version:
+                print(f"WRONG {name}: came with version 1.{since[name]}, {version} is asked for")
+                wrong += 1
+        newer = min(functions[name] for name, minor in since.items() if minor > version and name in functions)
+        wrong += compare(f"functions in version {version}", constant_of(ours, f"kOrtApi{version}Slots"), newer)
+        checked += len(slots)
     for struct in ("OrtApiBase", "OrtCustomOp"):
         wrong += compare(
             f"members of {struct}", members(struct_body(ours, struct)), members(struct_body(header, struct))
@@ -110,7 +119,7 @@ def check(header_text: str) -> int:
         for name, value in enumerators(ours, enum).items():
             wrong += compare(name, value, theirs.get(name))
             constants += 1
-    print(f"{len(slots)} functions, 2 structs, {constants} constants checked; {wrong} wrong")
+    print(f"{checked} functions, 2 structs, {constants} constants checked; {wrong} wrong")
     return wrong
 
 

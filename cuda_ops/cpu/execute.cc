@@ -5,8 +5,7 @@
 
 namespace onnxfuse::cpu {
 
-void run_kernel(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs,
-                RunContext& context) {
+void run_kernel(const KernelPlan& plan, Tensors inputs, Tensors outputs, RunContext& context) {
   if (plan.items == 0) return;
   if (plan.shares_rows) return run_shared_rows(plan, inputs, outputs, context);
   const int64_t tasks = worthwhile_tasks(plan.item_cost * static_cast<double>(plan.items), plan.items);

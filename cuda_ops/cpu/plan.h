@@ -191,7 +191,6 @@ KernelPlan compile_kernel(const Kernel& kernel, const BoundKernel& bound, const 
 // Puts pipelines in the place of instructions that follow each other.
 void form_pipelines(KernelPlan& plan);
 
-void run_kernel(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs,
-                RunContext& context);
+void run_kernel(const KernelPlan& plan, Tensors inputs, Tensors outputs, RunContext& context);
 
 }  // namespace onnxfuse::cpu

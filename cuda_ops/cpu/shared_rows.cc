@@ -27,7 +27,7 @@ size_t total_words(const KernelPlan& plan) {
 // parts are joined in order. A scan goes on where the part before has ended.
 class SharedRows {
  public:
-  SharedRows(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs)
+  SharedRows(const KernelPlan& plan, Tensors inputs, Tensors outputs)
       : plan_(plan),
         inputs_(inputs),
         outputs_(outputs),
@@ -151,8 +151,8 @@ class SharedRows {
   }
 
   const KernelPlan& plan_;
-  const std::vector<TensorRef>& inputs_;
-  const std::vector<TensorRef>& outputs_;
+  Tensors inputs_;
+  Tensors outputs_;
   const int64_t parts_;
   const size_t words_;
   std::vector<uint64_t> found_, joined_;
@@ -160,8 +160,7 @@ class SharedRows {
 
 }  // namespace
 
-void run_shared_rows(const KernelPlan& plan, const std::vector<TensorRef>& inputs,
-                     const std::vector<TensorRef>& outputs, RunContext& context) {
+void run_shared_rows(const KernelPlan& plan, Tensors inputs, Tensors outputs, RunContext& context) {
   SharedRows(plan, inputs, outputs).run(context);
 }
 

@@ -15,7 +15,6 @@ inline int64_t worthwhile_tasks(double cost, int64_t parts) {
   return std::clamp<int64_t>(static_cast<int64_t>(cost / kTaskCost), 1, std::min(parts, kMostTasks));
 }
 
-void run_shared_rows(const KernelPlan& plan, const std::vector<TensorRef>& inputs,
-                     const std::vector<TensorRef>& outputs, RunContext& context);
+void run_shared_rows(const KernelPlan& plan, Tensors inputs, Tensors outputs, RunContext& context);
 
 }  // namespace onnxfuse::cpu

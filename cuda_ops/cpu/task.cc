@@ -79,7 +79,7 @@ void Odometer::retreat(const std::vector<Dim>& dims) {
   }
 }
 
-Task::Task(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs)
+Task::Task(const KernelPlan& plan, Tensors inputs, Tensors outputs)
     : plan_(plan), layout_(plan.layout), inputs_(inputs), outputs_(outputs) {
   static thread_local Arena arena;
   const size_t registers = plan.registers.size(), addresses = plan.addresses.size();

@@ -20,7 +20,7 @@ struct Odometer {
 
 class Task {
  public:
-  Task(const KernelPlan& plan, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs);
+  Task(const KernelPlan& plan, Tensors inputs, Tensors outputs);
 
   // Items first to last, without the last.
   void run(int64_t first, int64_t last);
@@ -46,8 +46,8 @@ class Task {
 
   const KernelPlan& plan_;
   const Layout& layout_;
-  const std::vector<TensorRef>& inputs_;
-  const std::vector<TensorRef>& outputs_;
+  Tensors inputs_;
+  Tensors outputs_;
   char** reg_ = nullptr;
   char** item_address_ = nullptr;  // of each address, at the item's first tile
   char* buffers_ = nullptr;

@@ -143,8 +143,7 @@ class CudaEngine final : public Engine {
     if (--engines == 0) Workers::shared().drop();
   }
 
-  void run(const BoundProgram& bound, const std::vector<TensorRef>& inputs, const std::vector<TensorRef>& outputs,
-           RunContext& context) const override {
+  void run(const BoundProgram& bound, Tensors inputs, Tensors outputs, RunContext& context) const override {
     const std::shared_ptr<const LaunchPlan> found = find(bound, inputs, outputs);
     const LaunchPlan& plan = *found;
     const CudaStream stream = context.stream();
@@ -206,9 +205,8 @@ class CudaEngine final : public Engine {
     return blocks;
   }
 
-  std::shared_ptr<const LaunchPlan> find(const BoundProgram& bound, const std::vector<TensorRef>& inputs,
-                                         const std::vector<TensorRef>& outputs) const {
-    const auto aligned_as = [](const std::vector<TensorRef>& tensors, const std::vector<uint8_t>& alignments) {
+  std::shared_ptr<const LaunchPlan> find(const BoundProgram& bound, Tensors inputs, Tensors outputs) const {
+    const auto aligned_as = [](Tensors tensors, const std::vector<uint8_t>& alignments) {
       return std::equal(
           tensors.begin(), tensors.end(), alignments.begin(),
           [](const TensorRef& tensor, uint8_t alignment) { return alignment_of(tensor.data) == alignment; });
