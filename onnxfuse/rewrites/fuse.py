@@ -18,7 +18,7 @@ from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.inlining import gone, inline
 from onnxfuse.rewrites.layout import Layout
-from onnxfuse.rewrites.leave import cannot_run, left_to_runtime, quantized_softmax, without_function, without_kernel
+from onnxfuse.rewrites.leave import cannot_run, counts_for, left_to_runtime, without_function, without_kernel
 from onnxfuse.rewrites.lowering import LOWERINGS, RUNNABLE_OPSET, lower
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 from onnxfuse.rewrites.parts import divided, in_parts, trimmed, upstream
@@ -229,10 +229,7 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     inlined = _inlined(fragments, nodes)
     everything = sorted((*inlined, *nodes))
     work = [i for i in everything if view.protos[i].op_type not in FREE]
-    weight = sum(
-        2 if quantized_softmax(view, i, choice.target) else cost.weight(view.protos[i].op_type, choice.target)
-        for i in work
-    )
+    weight = sum(counts_for(view, i, choice.target, alone=choice.min_nodes == 1) for i in work)
     computing = [i for i in work if view.protos[i].op_type not in COPIES]
     if not computing:
         raise RefusalError("it only rearranges elements, and no neighbour that computes can join it")

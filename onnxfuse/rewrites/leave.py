@@ -3,7 +3,7 @@
 1. Constants: a node whose inputs are all constant is folded by ONNX Runtime when the session is created.
 2. Shape arithmetic: what is computed from Shape and Size alone stays on the CPU, where ONNX Runtime keeps it.
 3. What ONNX Runtime computes inside a Conv (convolutions.py).
-4. On the CPU, an activation that is the only user of a Gemm.
+4. On the CPU, an activation that it computes inside a Gemm (gemms.py).
 5. A Transpose that ONNX Runtime computes inside the MatMul after it.
 6. Between DequantizeLinear and QuantizeLinear the group is one quantized kernel; but not a Softmax on the CPU.
 7. A graph with operators that ONNX Runtime cannot run on the target: it runs elsewhere, where custom ops do not.
@@ -18,17 +18,12 @@ from onnxfuse.custom_ops.function import NoFunctionError, to_nodes
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import Apply, Program
 from onnxfuse.rewrites.convolutions import inside_convolutions
+from onnxfuse.rewrites.cost import weight
+from onnxfuse.rewrites.gemms import inside_gemms, is_free_bias
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 
-__all__ = ["left_to_runtime", "quantized_softmax", "shape_arithmetic"]
-
-_GEMM_ACTIVATIONS = {
-    "cpu": frozenset(
-        ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "HardSigmoid", "Softplus", "Softsign", "ThresholdedRelu")
-    ),
-    "cuda": frozenset[str](),
-}
+__all__ = ["cannot_run", "counts_for", "left_to_runtime", "shape_arithmetic", "without_function", "without_kernel"]
 
 
 def shape_arithmetic(view: GraphView) -> set[int]:
@@ -130,13 +125,20 @@ def _between_quantizers(view: GraphView, i: int) -> bool:
     return before.op_type == "DequantizeLinear" and bool(users) and all(u == "QuantizeLinear" for u in users)
 
 
-def quantized_softmax(view: GraphView, i: int, target: str) -> bool:
+def _quantized_softmax(view: GraphView, i: int, target: str) -> bool:
     """Whether ONNX Runtime would compute a Softmax on bytes, which takes it longer than floats with all conversions.
 
     In smart-turn v3.2 (6 heads of 400 x 400 four times, one thread of an EPYC) its QLinearSoftmax takes 9.5 ms; fused,
     the Softmax takes 1.0 ms and the conversions that become operators of their own 0.9.
     """
     return target == "cpu" and view.protos[i].op_type == "Softmax" and _between_quantizers(view, i)
+
+
+def counts_for(view: GraphView, i: int, target: str, *, alone: bool) -> int:
+    """For how many operators a node counts where a least number of them makes a fused node (`alone`: that is 1)."""
+    if target == "cpu" and not alone and is_free_bias(view, i):
+        return 0
+    return 2 if _quantized_softmax(view, i, target) else weight(view.protos[i].op_type, target)
 
 
 def left_to_runtime(view: GraphView, target: str, alone: bool) -> dict[int, str]:
@@ -153,15 +155,10 @@ def left_to_runtime(view: GraphView, target: str, alone: bool) -> dict[int, str]
             reasons[i] = "ONNX Runtime computes it inside the MatMul after it"
     if alone:
         return reasons
-    reasons = inside_convolutions(view, target) | reasons
-    for i, proto in enumerate(view.protos):
-        if i in reasons or not proto.input or proto.input[0] not in view.producer:
-            continue
-        before = view.protos[view.producer[proto.input[0]]]
-        if before.op_type == "Gemm" and view.only_user(proto.input[0]) and proto.op_type in _GEMM_ACTIVATIONS[target]:
-            reasons[i] = "ONNX Runtime computes this activation inside the Gemm before it"
-        if _between_quantizers(view, i) and not quantized_softmax(view, i, target):
-            reasons.setdefault(
-                i, "it stands between DequantizeLinear and QuantizeLinear, one quantized kernel in ONNX Runtime"
-            )
-    return reasons
+    quantized = {
+        i: "it stands between DequantizeLinear and QuantizeLinear, one quantized kernel in ONNX Runtime"
+        for i in range(len(view.protos))
+        if _between_quantizers(view, i) and not _quantized_softmax(view, i, target)
+    }
+    inside = inside_convolutions(view, target) | (inside_gemms(view) if target == "cpu" else {})
+    return quantized | inside | reasons
