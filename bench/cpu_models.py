@@ -4,10 +4,11 @@
     cpu_models.py [--threads 1,2] [--only TEXT,...] [--seconds 6] [--write docs/results.md]
 
 The models are the published ones of models/catalogue.toml, each with all of its sets of inputs (`onnxfuse bench` takes
-others). Three sessions run in turn, round after round: the model as it is, once
-more (their ratio is the noise), and the optimized one. A figure is the median over the rounds of the first one's time
-over the other's: above 1, onnxfuse is faster. The mean is that over the models in which anything was fused, each with
-the mean of its inputs and thread counts.
+others). Three sessions run in turn, round after round: the model as it is, once more (their ratio is the noise), and
+the optimized one. A figure is the median over the rounds of the first one's time over the other's: above 1, onnxfuse is
+faster. Beside it stands what fusion can reach at most, by ONNX Runtime's profile of the model as it is: its time over
+that of its products alone (cpu_ceiling.py). The mean is that over the models in which anything was fused, each with the
+mean of its inputs and thread counts.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
+from cpu_ceiling import QUIET, Feeds, profile
 from sections import table, write_section
 
 import onnxfuse
@@ -32,13 +33,15 @@ from onnxfuse.runtime import make_session
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from models.fetch import catalogue, feeds, fetch
 
-Feeds = dict[str, np.ndarray[Any, Any]]
-QUIET = {"session.intra_op.allow_spinning": "0"}  # idle threads must not slow the other sessions
+PROFILED = 1.0  # seconds
 
 
 @dataclass
 class Line:
-    """A model with one set of inputs: by number of threads, the milliseconds as it is, and the ratios."""
+    """A model with one set of inputs: by number of threads, the milliseconds as it is, and the ratios.
+
+    `bounds` has what fusion can reach at most.
+    """
 
     model: str
     inputs: str
@@ -46,6 +49,7 @@ class Line:
     times: dict[int, float] = field(default_factory=dict)
     noise: dict[int, float] = field(default_factory=dict)
     ratios: dict[int, float] = field(default_factory=dict)
+    bounds: dict[int, float] = field(default_factory=dict)
 
 
 def machine() -> str:
@@ -72,20 +76,23 @@ def measure(name: str, path: Path, inputs: list[Feeds], threads: list[int], seco
             line.times[count] = float(np.median(a))
             line.noise[count] = paired_ratio(a, again).value
             line.ratios[count] = paired_ratio(a, ours).value
+            line.bounds[count] = line.times[count] / profile(str(path), given, count, PROFILED).least
     for line in lines:
         figures = "  ".join(
-            f"{t}: {line.times[t]:9.3f} ms {line.ratios[t]:5.2f} (equal sessions {line.noise[t]:4.2f})" for t in threads
+            f"{t}: {line.times[t]:9.3f} ms {line.ratios[t]:5.2f} of {line.bounds[t]:4.2f} "
+            f"(equal sessions {line.noise[t]:4.2f})"
+            for t in threads
         )
         print(f"{line.model:32s} {line.inputs:24s} {line.fused:3d} fused  {figures}", flush=True)
         yield line
 
 
-def mean(lines: list[Line]) -> float:
-    """The geometric mean over the models in which anything was fused; 1 where there is none."""
+def mean(lines: list[Line], figures: Callable[[Line], dict[int, float]]) -> float:
+    """The geometric mean of figures over the models in which anything was fused; 1 where there is none."""
     by_model: dict[str, list[float]] = {}
     for line in lines:
         if line.fused:
-            by_model.setdefault(line.model, []).extend(np.log(list(line.ratios.values())))
+            by_model.setdefault(line.model, []).extend(np.log(list(figures(line).values())))
     return float(np.exp(np.mean([np.mean(logs) for logs in by_model.values()]))) if by_model else 1.0
 
 
@@ -93,15 +100,20 @@ def document(lines: list[Line], threads: list[int]) -> str:
     """The section: where it was measured, the table and the mean."""
     header = ["model, inputs", "fused nodes"]
     for t in threads:
-        header += [f"{t} thread{'s' if t > 1 else ''}, ms", "times as fast", "equal sessions"]
+        header += [f"{t} thread{'s' if t > 1 else ''}, ms", "times as fast", "at most", "equal sessions"]
     rows = [
         [f"{line.model}, {line.inputs}", str(line.fused)]
-        + [text for t in threads for text in (f"{line.times[t]:.3f}", f"{line.ratios[t]:.2f}", f"{line.noise[t]:.2f}")]
+        + [
+            text
+            for t in threads
+            for text in (f"{line.times[t]:.3f}", *(f"{d[t]:.2f}" for d in (line.ratios, line.bounds, line.noise)))
+        ]
         for line in lines
     ]
     return (
         f"{machine()}. Written by `bench/cpu_models.py --write docs/results.md`.\n\n{table(header, rows)}\n\n"
-        f"Geometric mean over the models in which anything is fused: {mean(lines):.2f}."
+        f"Geometric mean over the models in which anything is fused: {mean(lines, lambda line: line.ratios):.2f}, of "
+        f"{mean(lines, lambda line: line.bounds):.2f} at most."
     )
 
 
@@ -118,7 +130,8 @@ def main() -> int:
     for name in catalogue():
         if not arguments.only or any(text in name for text in arguments.only.split(",")):
             lines += measure(name, fetch(name), feeds(name), threads, arguments.seconds)
-    print(f"geometric mean over the models in which anything is fused: {mean(lines):.2f}")
+    means = [mean(lines, figures) for figures in (lambda line: line.ratios, lambda line: line.bounds)]
+    print("geometric mean over the models in which anything is fused: {:.2f}, of {:.2f} at most".format(*means))
     if arguments.write:
         write_section(arguments.write, "cpu_models", document(lines, threads))
     return 0
