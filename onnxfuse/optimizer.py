@@ -190,9 +190,10 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
         proto = editor.to_model()
     settle_biases(editor, additions)
     refresh_functions(editor, min(opset, RUNNABLE_OPSET), fallback)
-    optimized = editor.to_model() if report.fusions or fixed is None else original
-    report.refusals += fixed or [] if report.fusions else []
-    if opset > RUNNABLE_OPSET and report.fusions:
+    changed = bool(report.fusions or report.respelled)
+    optimized = editor.to_model() if changed or fixed is None else original
+    report.refusals += fixed or [] if changed else []
+    if opset > RUNNABLE_OPSET and changed:
         if reason := declare_runnable(optimized):
             optimized = _undone(report, original, f"ONNX Runtime loads no opset above {RUNNABLE_OPSET}, and {reason}")
         else:
@@ -200,6 +201,8 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
                 f"the model declares opset {RUNNABLE_OPSET} in place of {opset}: what is left of it means the same "
                 "there, and ONNX Runtime 1.32 loads no newer one"
             )
+    if report.respelled:
+        report.notes.append(f"{len(report.respelled)} operators are spelled otherwise: {report.respelled[0].reason}")
     report.nodes_after = len(source_nodes(optimized.graph))
     return Result(optimized, report, source_dir)
 
@@ -215,6 +218,8 @@ def _undone(report: Report, original: onnx.ModelProto, reason: str) -> onnx.Mode
     for fusion in report.fusions:
         nodes = zip(fusion.nodes, fusion.operators, strict=True)
         report.refusals += [Refusal(node, operator, reason, fusion.graph) for node, operator in nodes]
+    report.refusals += [replace(r, reason=reason) for r in report.respelled]
+    report.respelled.clear()
     report.fusions.clear()
     report.groups.clear()
     report.separate.clear()

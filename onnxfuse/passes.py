@@ -10,12 +10,13 @@ import onnx_graphsurgeon as gs
 
 from onnxfuse.custom_ops.types import to_onnx
 from onnxfuse.editing import ModelEditor
-from onnxfuse.outline import body_path
-from onnxfuse.report import Report
+from onnxfuse.outline import body_path, node_label
+from onnxfuse.report import Refusal, Report
 from onnxfuse.rewrites.constants import Constants, find_constants
 from onnxfuse.rewrites.dims import Symbols, stated
 from onnxfuse.rewrites.fuse import Choice, FusedNode, fuse_graph
 from onnxfuse.rewrites.graph import GraphView
+from onnxfuse.rewrites.hard_swish import HARD_SWISH, RESPELLED
 from onnxfuse.rewrites.horizontal import GroupedNode, group_launches
 from onnxfuse.rewrites.misnamed import MISNAMING_OPSET, declared_names, misnamed_outputs
 from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
@@ -111,7 +112,10 @@ class Pass:
         found = fuse_graph(view, self.choice)
         self.report.refusals += found.refusals
         for fused in found.fused:
-            self.report.fusions.append(fused.fusion(view, self.place(view, fused)))
+            if fused.op_type == HARD_SWISH:
+                self.spell_hard_swish(view, fused)
+            else:
+                self.report.fusions.append(fused.fusion(view, self.place(view, fused)))
         self.drop_dead_constants(view, found.fused)
 
     def _group(self, view: GraphView) -> None:
@@ -143,6 +147,21 @@ class Pass:
             self.declare(view, tensor_name)
         self.replacements.append((nodes, node))
         return name
+
+    def spell_hard_swish(self, view: GraphView, found: FusedNode) -> None:
+        """Puts HardSigmoid and Mul in the place of a HardSwish."""
+        x, y = view.tensors[found.inputs[0]], view.tensors[found.outputs[0]]
+        gate = gs.Variable(self.editor.unique_name(f"{y.name}_gate"), dtype=y.dtype)
+        y.inputs.clear()
+        for op, attributes, inputs, output, place in (
+            ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}, [x], gate, found.nodes[:1]),
+            ("Mul", {}, [x, gate], y, found.nodes[1:]),
+        ):
+            name = str(self.editor.unique_name(f"{y.name}_{op}"))
+            node = gs.Node(op, name, attributes, inputs=inputs, outputs=[output])
+            self.replacements.append(([view.nodes[i] for i in place], node))
+        protos = [view.protos[i] for i in found.nodes]
+        self.report.respelled += [Refusal(node_label(p), p.op_type, RESPELLED, view.name) for p in protos]
 
     def constant(self, view: GraphView, name: str) -> gs.Constant:
         """A constant that fused nodes of a graph read and the model lacks."""

@@ -21,7 +21,7 @@ from models.fetch import FetchError, catalogue, feeds, fetch
 PUBLISHED = {
     "ch_PP-OCRv4_rec_infer": 30,
     "ch_PP-OCRv4_det_infer": 30,
-    "ch_ppocr_mobile_v2.0_cls_infer": 15,
+    "ch_ppocr_mobile_v2.0_cls_infer": 0,  # all that could be goes into convolutions
     "magika": 5,
     "silero_vad": 2,
     "silero_vad_16k_op15": 2,
@@ -123,6 +123,7 @@ def test_published_models_hold_parity(name: str, tmp_path: Path) -> None:
     onnx.checker.check_model(optimized)
     assert fused_nodes(optimized.graph) >= PUBLISHED[name]
     assert result.report.nodes_after < result.report.nodes_before
+    assert result.report.fusions or result.report.respelled
     for index, feed in enumerate(feeds(name)):
         wanted = run(original, feed, library=False, optimizations=False)
         for library in (True, False):

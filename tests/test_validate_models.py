@@ -16,7 +16,7 @@ from onnxfuse.validate import validate
 
 # Each with the operation whose last use in a program is replaced, and by what; all change what the model computes.
 MODELS = {
-    "ch_ppocr_mobile_v2.0_cls_infer": ("mul", "add"),
+    "ch_PP-OCRv4_det_infer": ("mul", "add"),
     "magika": ("div", "mul"),
     "silero_vad_16k_op15": ("sqrt", "neg"),
     "silero_vad": ("sqrt", "neg"),  # in the branches of its Ifs, of which it takes those for its sampling rate

@@ -22,6 +22,8 @@ def show_explanation(report: Report, programs: bool) -> None:
         show_groups(report.groups)
     for reason, refusals in by_reason(report.separate):
         line(f"with launches of their own: {', '.join(r.node for r in refusals)}: {reason}", "yellow")
+    if report.respelled:
+        show_refusals(report.respelled)
     for note in report.notes:
         line(f"note: {note}", "yellow")
     saved = f" and {human_bytes(report.bytes_saved)} of memory traffic" if report.bytes_saved is not None else ""

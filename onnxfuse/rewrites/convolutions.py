@@ -12,6 +12,8 @@ Two more on the CPU, for maps of two spatial dimensions:
 
 4. BatchNormalization becomes a Conv of its own in that layout, and takes in what follows as a Conv does.
 5. Activations and sums or products of equal shapes next to a Conv stay in that layout.
+6. A HardSwish goes into the kernel: the operator, or HardSigmoid and Mul; not as Add, Clip, Mul and Div
+   (hard_swish.py has the figures).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from collections.abc import Iterable
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.lowering import LOWERINGS
 
-__all__ = ["CONVOLUTIONS", "inside_convolutions", "stays_blocked"]
+__all__ = ["CONVOLUTIONS", "inside_convolutions", "made_blocked", "stays_blocked"]
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 
@@ -69,7 +71,7 @@ def _inside_on_cpu(view: GraphView) -> dict[int, str]:
             if proto.op_type in _ACTIVATIONS and proto.input[0] in sums and view.only_user(proto.input[0]):
                 reasons[i] = _ACTIVATED
             continue
-        if proto.op_type in _ACTIVATIONS:
+        if proto.op_type in _ACTIVATIONS or (proto.op_type == "HardSwish" and _is_map(view, proto.input[0])):
             reasons[i] = _ACTIVATED
         elif _folds(view, i, given[0]):
             reasons[i] = _FOLDED
@@ -85,7 +87,9 @@ def _folds(view: GraphView, i: int, value: str) -> bool:
     proto = view.protos[i]
     if proto.op_type == "BatchNormalization":
         return True
-    return proto.op_type in ("Mul", "Add") and any(_per_channel(view, n, value) for n in proto.input)
+    # A sum with the constant in front is not seen; a product with it becomes a Conv of its own in the same layout.
+    constants = proto.input[1:] if proto.op_type == "Add" else proto.input
+    return proto.op_type in ("Mul", "Add") and any(_per_channel(view, n, value) for n in constants)
 
 
 def stays_blocked(view: GraphView, nodes: Iterable[int]) -> bool:
@@ -96,8 +100,23 @@ def stays_blocked(view: GraphView, nodes: Iterable[int]) -> bool:
         binary = proto.op_type in ("Add", "Sum", "Mul") and _same_shape(view, proto.input)
         if not _is_map(view, proto.output[0]) or not (binary or proto.op_type in _ACTIVATIONS):
             return False
-    makers = {p for i in members for p in view.producers_of(i)} - members
-    return any(view.protos[p].op_type == "Conv" for p in makers)
+    return any(
+        made_blocked(view, n) for i in members for n in view.protos[i].input if view.producer.get(n) not in members
+    )
+
+
+def made_blocked(view: GraphView, name: str) -> bool:
+    """Whether a Conv makes a value in blocks of channels, perhaps with a scale and a shift that go into it."""
+    while _is_map(view, name) and name in view.producer:
+        i = view.producer[name]
+        proto = view.protos[i]
+        if proto.op_type in ("Conv", "BatchNormalization"):
+            return True
+        operands = [n for n in proto.input if n not in view.constants.names]
+        if len(operands) != 1 or not view.only_user(operands[0]) or not _folds(view, i, operands[0]):
+            return False
+        name = operands[0]
+    return False
 
 
 def _is_map(view: GraphView, name: str) -> bool:

@@ -16,6 +16,7 @@ from onnxfuse.rewrites.convolutions import stays_blocked
 from onnxfuse.rewrites.emit import Emitted, emit
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView
+from onnxfuse.rewrites.hard_swish import HARD_SWISH, belongs_in_conv
 from onnxfuse.rewrites.inlining import gone, inline
 from onnxfuse.rewrites.layout import Layout
 from onnxfuse.rewrites.leave import cannot_run, counts_for, left_to_runtime, without_function, without_kernel
@@ -49,7 +50,7 @@ class Choice:
 
 @dataclass
 class FusedNode:
-    """A fused node to be put in place of `nodes`."""
+    """A fused node to be put in place of `nodes`, or a HardSwish (hard_swish.py)."""
 
     op_type: str
     program: Program
@@ -265,8 +266,11 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     if outputs[0] in choice.dropped:
         choice.met.add(outputs[0])
         raise RefusalError(choice.dropped[outputs[0]])
+    behind_conv = choice.target == "cpu" and choice.min_nodes > 1 and not inlined
     return FusedNode(
-        op_type=REWRITES[rewrite],
+        op_type=HARD_SWISH
+        if behind_conv and belongs_in_conv(view, emitted.program, emitted.inputs[0], outputs[0], set(nodes))
+        else REWRITES[rewrite],
         program=emitted.program,
         inputs=emitted.inputs,
         outputs=tuple(outputs),
