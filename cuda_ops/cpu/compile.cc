@@ -35,6 +35,7 @@ KernelPlan Compiler::compile() {
   plan_.items = layout_.grid_points * (layout_.item_is_point() ? 1 : layout_.blocks);
   estimate();
   form_pipelines(plan_);
+  plan_.streams |= streams_rows_;
   return std::move(plan_);
 }
 

@@ -141,6 +141,7 @@ class Compiler {
   std::vector<bool> stored_;          // by index of the analysis' stores
   std::vector<bool> borrowed_;        // likewise
   std::vector<int> store_addresses_;  // likewise
+  bool streams_rows_ = false;         // whether some instruction stores past the caches itself
   int pass_ = 0;
   int count_register_ = -1;
   std::vector<uint16_t> totals_;  // by value: the register of write_total

@@ -16,8 +16,8 @@ class Memory {
   explicit Memory(KernelPlan& plan) : plan_(plan) {}
 
   uint16_t constant(uint64_t bits);
-  uint16_t pointer() { return new_register(Register::Kind::address, 0); }  // which the task sets
-  uint16_t buffer(size_t size, Form form);                                 // for elements of this size
+  uint16_t buffer(size_t size, Form form);  // for elements of this size
+  uint16_t bytes(size_t count) { return new_register(Register::Kind::arena, reserve(count)); }
   // Buffers that are given back; of the code written since forget_temporaries.
   uint16_t take_temporary(size_t size, Form form);
   void give_back(uint16_t reg, size_t size, Form form) { free_[{size, form}].push_back(reg); }

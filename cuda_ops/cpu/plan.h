@@ -50,8 +50,10 @@ constexpr int64_t kWholeRow = 16384, kWholeSoftmax = 131072;
 // Chooses the schedule. No extent but those of reduced dimensions may be 0.
 Layout make_layout(const Kernel& kernel, const BoundKernel& bound, int64_t whole_row);
 
-// Whether the tensors are too large for the last cache to hold them between one operator and the next.
+// Whether the tensors are too large for the last cache to hold them between one operator and the next; or so large that
+// often it will not.
 bool comes_from_memory(const BoundKernel& bound);
+bool may_come_from_memory(const BoundKernel& bound);
 
 // A register whose address moves with the loops. Strides are in bytes.
 struct Address {
@@ -165,6 +167,7 @@ struct KernelPlan {
   std::vector<uint64_t> constants;
   Code task_code;
   Code once_code;               // for the first item of a task
+  Code end_code;                // after its last
   std::vector<Code> item_code;  // one more than passes
   std::vector<Pass> passes;
   std::vector<Accumulator> accumulators;
@@ -172,9 +175,8 @@ struct KernelPlan {
   bool shares_rows = false;
   bool streams = false;     // outputs are so large that they go past the caches where nothing reads them again
   bool rows_alone = false;  // an instruction finishes row after row, and so stores all the time
-  // Where it is, a register that has the place of the next item's part of an input, or null.
-  uint16_t ahead = 0;
-  int ahead_of = -1;     // an address
+  // A register that has a SoftmaxState, and the address of the input that it is told of; -1: none.
+  int softmax_state = -1, ahead_of = -1;
   int totals_pass = -1;  // of shared rows: before the pass that scans; has no effect but on the states
   std::vector<SharedScan> scans;
   size_t arena_bytes = 0;

@@ -120,13 +120,7 @@ static void stream_stage(ONNXFUSE_STAGE_PARAMETERS) {
   const Block b = ONNXFUSE_BLOCK;
   float* p = reinterpret_cast<float*>(step->operand[0]) + at;
   if (reinterpret_cast<uintptr_t>(p) % sizeof(Vector) == 0) {
-    for (size_t j = 0; j < kVectors; ++j) {
-#if defined(__AVX512F__)
-      _mm512_stream_ps(p + j * kVector, b.v[j]);
-#else
-      _mm256_stream_ps(p + j * kVector, b.v[j]);
-#endif
-    }
+    for (size_t j = 0; j < kVectors; ++j) stream_vector(p + j * kVector, b.v[j]);
     ONNXFUSE_NEXT(b);
   }
 #endif

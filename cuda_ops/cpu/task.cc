@@ -112,6 +112,7 @@ void Task::run(int64_t first, int64_t last) {
       grid_.advance(layout_.grid);
     }
   }
+  execute(plan_.end_code);
   if (plan_.streams) tile_kernels().fence();
 }
 
@@ -148,10 +149,14 @@ void Task::run_item_code(size_t pass, bool lead) {
 void Task::run_item(int64_t block) {
   place(block);
   if (!layout_.item_is_point()) set_block(block);
-  if (plan_.ahead_of >= 0) {
-    const auto i = static_cast<size_t>(plan_.ahead_of);
+  if (plan_.softmax_state >= 0) {
+    auto& state = *reinterpret_cast<SoftmaxState*>(reg_[static_cast<size_t>(plan_.softmax_state)]);
+    if (!begun_) state = {};
     const bool whole = layout_.tile_extent - block * layout_.block >= 2 * layout_.block;  // the next block
-    reg_[plan_.ahead] = whole ? item_address_[i] + plan_.addresses[i].block : nullptr;
+    if (const auto i = static_cast<size_t>(plan_.ahead_of); plan_.ahead_of >= 0 && whole)
+      state.next = reinterpret_cast<const float*>(item_address_[i] + plan_.addresses[i].block);
+    else
+      state.next = nullptr;
   }
   if (!begun_) execute(plan_.once_code);
   begun_ = true;

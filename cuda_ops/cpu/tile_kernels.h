@@ -81,6 +81,28 @@ struct FoldFns {
   TileFn accumulate;        // out: an accumulator of ReductionFns, takes in state a
 };
 
+// Of softmax: what is known of the rows.
+struct SoftmaxRows {
+  int64_t length;
+  int64_t far;      // whether they come from memory
+  int64_t streams;  // whether their shares go past the caches, by way of a buffer that lies behind the state
+};
+
+// What the calls of a softmax in one task hand on to each other; zero at first.
+struct SoftmaxState {
+  const float* next;  // set before each call: what the rows after these are computed from, which may be read, or null
+  const float* row;   // whose shares are still to be stored, or null: exponentials
+  float* out;         // where they go
+  double sum;
+  bool bounded;  // rows are expected to have elements like -inf
+  char alignment[27];
+};
+static_assert(sizeof(SoftmaxState) == 64);
+
+// Floats that each of the two rows of a buffer takes; apart by half of 4096 bytes, so that a load from one does not
+// wait for a store to the other.
+constexpr size_t softmax_buffered(size_t length) { return (length + 511) / 1024 * 1024 + 512; }
+
 struct TileKernels {
   // The loop of an element-wise primitive; type: of its operands (of where: of the two values). Bit i of scalars:
   // operand i is one element, the same for all. nullptr where there is no loop for these scalars; there is always one
@@ -92,9 +114,9 @@ struct TileKernels {
   TileFn (*exp_of_difference)(unsigned scalars);
   // f32: out[i] = a[i] / b[0], where b[0] is a sum that a[i] was taken into: by a product with the reciprocal.
   TileFn share;
-  // f32: of rows of b[0] elements (int64_t), n in all, e[i] / (e[0] + e[1] + ...) for e[i] = exp(a[i] - max(a[0],
-  // ...)).
-  TileFn softmax;
+  // f32: of rows (SoftmaxRows b), n elements in all, e[i] / (e[0] + e[1] + ...) for e[i] = exp(a[i] - max(a[0], ...)).
+  // c: SoftmaxState, which is written. softmax_end: does what is left (out: SoftmaxState, b: SoftmaxRows).
+  TileFn softmax, softmax_end;
   TileFn (*cast)(Type from, Type to);                      // between types of values
   TileFn (*load)(Type storage);                            // f16 or bf16 to f32
   TileFn (*store)(Type storage);                           // f32 to f16 or bf16

@@ -43,6 +43,17 @@ static inline void store_part(float* p, size_t n, Vector v) {
 #endif
 }
 
+// Past the caches, where the machine can; p is aligned.
+static inline void stream_vector(float* p, Vector v) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(p, v);
+#elif defined(__AVX2__)
+  _mm256_stream_ps(p, v);
+#else
+  store_vector(p, v);
+#endif
+}
+
 // The greater of a and b, or the less; b where they are equal or one is NaN.
 static inline Vector greater(Vector a, Vector b) {
 #if defined(__AVX512F__)

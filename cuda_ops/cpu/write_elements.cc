@@ -156,11 +156,20 @@ void Compiler::write_softmax(int v) {
   plan_.rows_alone = true;
   place(v).reg = destination(v);  // another than in, which it reads again where a row is special
   for (int reader = 0; reader < 2; ++reader) release(a);  // the maximum and the difference
-  plan_.ahead = memory_.pointer();
-  plan_.ahead_of = tile_input();
+  // Past the caches, where nothing reads them there and the buffer leaves room in the second-level cache.
+  const bool streams =
+      plan_.streams && layout_.reduced_points <= kWholeRow && analysis_.direct_store(v) >= 0 && value(v).readers == 1;
+  const size_t buffered =
+      streams ? 2 * sizeof(float) * softmax_buffered(static_cast<size_t>(layout_.reduced_points)) : 0;
+  const uint16_t state = memory_.bytes(sizeof(SoftmaxState) + buffered);
   const uint16_t rows = memory_.constant(static_cast<uint64_t>(layout_.reduced_points));  // as in SoftmaxRows
-  memory_.constant(comes_from_memory(bound_));
-  code(v).push_back(call(tile_.softmax, form, place(v).reg, in, rows, plan_.ahead));
+  memory_.constant(may_come_from_memory(bound_));
+  memory_.constant(streams);
+  streams_rows_ |= streams;
+  plan_.softmax_state = state;
+  plan_.ahead_of = tile_input();
+  code(v).push_back(call(tile_.softmax, form, place(v).reg, in, rows, state));
+  if (streams) plan_.end_code.push_back(call(tile_.softmax_end, kScalar, state, 0, rows));
 }
 
 void Compiler::write_multiply_add(int v) {
