@@ -7,13 +7,15 @@ namespace onnxfuse::cpu {
 namespace {
 
 // Nanoseconds: what a task of several should take at least. Threads take tasks in turn, and another one than the
-// caller's begins 20 us later, so that they end together only where tasks are short.
+// caller's begins 20 us later, so that they end together only where tasks are short. But a task that stores past the
+// caches waits at its end.
 constexpr double kShortTask = 5000;
 
 int64_t number_of_tasks(const KernelPlan& plan) {
   const double cost = plan.item_cost * static_cast<double>(plan.items);
   if (worthwhile_tasks(cost, plan.items) == 1) return 1;
-  return std::clamp<int64_t>(static_cast<int64_t>(cost / kShortTask), 2, std::min(plan.items, kMostTasks));
+  return std::clamp<int64_t>(static_cast<int64_t>(cost / (plan.streams ? kTaskCost : kShortTask)), 2,
+                             std::min(plan.items, kMostTasks));
 }
 
 }  // namespace
