@@ -115,6 +115,16 @@ def test_primitive(name: str, type_: str) -> None:
         np.testing.assert_array_equal(np.signbit(actual[zero]), np.signbit(expected[zero]))
 
 
+@pytest.mark.parametrize(("low", "high", "step"), [(0.0, 1.0, 641), (1.0, 2.0, 1), (2.0, 4.0, 1), (4.0, 104.0, 41)])
+def test_sigmoid_of_every_float_of_a_range(low: float, high: float, step: int) -> None:
+    """Between -4 and -1 the errors of the exponential, the sum and the quotient come together."""
+    first, last = (int(np.float32(bound).view(np.uint32)) for bound in (low, high))
+    bits = np.arange(first, last, step, dtype=np.uint32)
+    for x in (bits.view(np.float32), -bits.view(np.float32)):
+        error = ulps(run(program("sigmoid", "f32"), x)[0], 1 / (1 + np.exp(-x.astype(np.float64))))
+        assert error.max() <= LIMIT, f"{x[error.argmax()]!r}: {error.max()}"
+
+
 def test_functions_reach_their_limits() -> None:
     far = np.array([4, 5, 9.5, 40, 1e10, 3e38, np.inf] * 5, np.float32)
     for name, limit in (("erf", 1), ("tanh", 1), ("sigmoid", 1)):

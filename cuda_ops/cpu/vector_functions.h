@@ -54,12 +54,13 @@ static inline Vector vector_exp(Vector a) {
 
 static inline Vector magnitude(Vector a) { return _mm512_andnot_ps(splat(-0.0f), a); }
 
+// The quotient is corrected once, whole: a reciprocal that is rounded before its product with e costs 4.3 ulp.
 static inline Vector vector_sigmoid(Vector a) {
   const Vector e = exp_bounded(greater(splat(-104.5f), _mm512_or_ps(a, splat(-0.0f))));
   const Vector d = splat(1) + e;
-  Vector y = _mm512_maskz_rcp14_ps(0xffff, d);
-  y = y + y * (splat(1) - d * y);
-  return _mm512_mask_mul_ps(y, _mm512_cmp_ps_mask(a, splat(0), _CMP_LT_OQ), e, y);
+  const Vector n = _mm512_mask_mov_ps(splat(1), _mm512_cmp_ps_mask(a, splat(0), _CMP_LT_OQ), e);
+  const Vector r = _mm512_maskz_rcp14_ps(0xffff, d), q = n * r;
+  return _mm512_fmadd_ps(_mm512_fnmadd_ps(d, q, n), r, q);
 }
 
 // erf(c + d) = sum of kErf[k][j] * d^k for c = j / 8 and |d| <= 1 / 16.
