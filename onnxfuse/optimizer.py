@@ -27,6 +27,7 @@ from onnxfuse.rewrites.biases import settle_biases, take_out_biases
 from onnxfuse.rewrites.functions import inline_fusible
 from onnxfuse.rewrites.fuse import Choice
 from onnxfuse.rewrites.hoisting import hoist_transposes
+from onnxfuse.rewrites.known_conditions import open_known_ifs
 from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 from onnxfuse.rewrites.matmul_transposes import expose_swaps
 from onnxfuse.rewrites.static_scalars import fix_static_scalars
@@ -147,6 +148,7 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
     proto = original = ModelEditor(proto).to_model()
     additions: dict[str, str] = {}
     settled = False
+    proto, opened = open_known_ifs(proto, opset, source_dir)
     editor = ModelEditor(proto)
     fixed = fix_static_scalars(editor, opset, source_dir)
     if fixed is not None:
@@ -191,7 +193,7 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
     settle_biases(editor, additions)
     refresh_functions(editor, min(opset, RUNNABLE_OPSET), fallback)
     changed = bool(report.fusions or report.respelled)
-    optimized = editor.to_model() if changed or fixed is None else original
+    optimized = editor.to_model() if changed or not (fixed or opened) else original
     report.refusals += fixed or [] if changed else []
     if opset > RUNNABLE_OPSET and changed:
         if reason := declare_runnable(optimized):
@@ -201,6 +203,8 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
                 f"the model declares opset {RUNNABLE_OPSET} in place of {opset}: what is left of it means the same "
                 "there, and ONNX Runtime 1.32 loads no newer one"
             )
+    if opened and changed:
+        report.notes.append(f"{opened} branches of Ifs, whose conditions follow from known shapes, are always taken")
     if report.respelled:
         report.notes.append(f"{len(report.respelled)} operators are spelled otherwise: {report.respelled[0].reason}")
     report.nodes_after = len(source_nodes(optimized.graph))

@@ -1,0 +1,130 @@
+"""An If whose condition is known is opened, so that what its branch computes joins the regions around it."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from graphs import optimized, parse
+
+import onnxfuse
+from onnxfuse.rewrites.known_conditions import open_known_ifs
+from onnxfuse.runtime import make_session
+
+THEN = "then_branch = t () => (float[2, 3] p) { p = Exp (a) }"
+ELSE = "else_branch = e () => (float[2, 3] q) { q = Neg (a) }"
+BRANCHES = f"<{THEN}, {ELSE}>"
+
+
+def graph(nodes: str, inputs: str = "float[2, 3] x", constants: str = "") -> str:
+    return f"g ({inputs}) => (float[2, 3] y) <{constants}> {{ {nodes} }}"
+
+
+def fused_operators(text: str, **how: object) -> list[str]:
+    _, model, report = optimized(text, **{"target": "cpu"} | how)
+    assert not any(n.op_type == "If" for n in model.graph.node)
+    return [op for fusion in report.fusions for op in fusion.operators]
+
+
+CONDITIONS = {
+    "a constant": ("", "bool c = {1}"),
+    "a vector of one": ("", "bool[1] c = {1}"),
+    "an extent": ("s = Shape (x) g = Gather (s, zero) c = Equal (g, two)", "int64 zero = {0}, int64 two = {2}"),
+    "an extent that is not 0": ("s = Shape (x) g = Gather (s, zero) c = Cast <to = 9> (g)", "int64[1] zero = {0}"),
+    "a rank": ("s = Shape (x) n = Size (s) d = Equal (n, three) c = Not (d)", "int64 three = {3}"),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("taken", ["Exp", "Neg"])
+@pytest.mark.parametrize(("nodes", "constants"), CONDITIONS.values(), ids=CONDITIONS)
+def test_the_branch_joins_what_is_around_it(nodes: str, constants: str, taken: str, target: str) -> None:
+    invert, name = ("", "c") if taken == "Exp" else ("n = Not (c)".replace("n ", "w "), "w")
+    body = f"{nodes} {invert} a = Tanh (x) r = If ({name}) {BRANCHES} y = Abs (r)"
+    text = f"g (float[2, 3] x) => (float[2, 3] y) <{constants}> {{ {body} }}"
+    assert fused_operators(text, target=target) == ["Tanh", taken, "Abs"]
+
+
+@pytest.mark.parametrize("condition", ["s = Shape (x) g = Gather (s, zero) c = Equal (g, two)", "c = Identity (given)"])
+def test_what_only_a_run_shows_stays(condition: str) -> None:
+    text = (
+        "g (float[N, 3] x, bool given) => (float[N, 3] y) <int64 zero = {0}, int64 two = {2}> "
+        f"{{ {condition} a = Tanh (x) r = If (c) {BRANCHES.replace('2, 3', 'N, 3')} e = Abs (r) y = Neg (e) }}"
+    )
+    _, model, _ = optimized(text, sizes={"N": 2}, target="cpu")
+    assert [n.op_type for n in model.graph.node].count("If") == 1
+
+
+def test_a_condition_that_the_caller_may_override_stays() -> None:
+    model = parse(graph(f"a = Tanh (x) r = If (c) {BRANCHES} e = Abs (r) y = Neg (e)", "float[2, 3] x, bool c = {1}"))
+    assert open_known_ifs(model, 17) == (model, 0)
+
+
+def test_what_an_opened_branch_makes_known_is_opened_too() -> None:
+    """The rank of r follows from the first If, the condition of the second from that."""
+    first = "then_branch = t () => (float[N] p) { p = Squeeze (a, zeros) }"
+    first += ", else_branch = e () => (float[N] q) { q = Identity (a) }"
+    second = "then_branch = t () => (float[N] p) { p = Unsqueeze (r, zeros) }"
+    second += ", else_branch = e () => (float[N] q) { q = Neg (r) }"
+    text = (
+        "g (float[1, 3] x) => (float[1, 3] y) <int64[1] zeros = {0}, int64 zero = {0}, int64 one = {1}> { "
+        f"a = Tanh (x) s = Shape (a) g = Gather (s, zero) c = Equal (g, one) r = If (c) <{first}> "
+        f"t = Shape (r) n = Size (t) d = Equal (n, one) u = If (d) <{second}> y = Abs (u) }}"
+    )
+    model = parse(text)
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            for output in attribute.g.output:
+                output.type.tensor_type.ClearField("shape")
+    opened, count = open_known_ifs(model, 17)
+    assert count == 2
+    assert [n.op_type for n in opened.graph.node] == ["Tanh", "Squeeze", "Unsqueeze", "Abs"]
+
+
+def test_names_that_stand_elsewhere_too() -> None:
+    """Branches of two Ifs use the same names, and a body inside of one has such a name of its own."""
+    branches = (
+        "<then_branch = t () => (float[2, 3] p) <float k = {2}> { v = Mul (a, k) p = Add (v, k) }, "
+        "else_branch = e () => (float[2, 3] p) { p = Neg (a) }>"
+    )
+    inner = branches.replace("(a, k)", "(r, k)").replace("Neg (a)", "Neg (r)")
+    text = graph(f"a = Tanh (x) r = If (c) {branches} o = If (c) {inner} w = If (b) {inner} z = Abs (w) y = Mul (z, o)",
+                 "float[2, 3] x, bool b", "bool c = {1}")  # fmt: skip
+    _, model, _ = optimized(text, target="cpu")
+    onnx.checker.check_model(model, full_check=False)
+    assert [n.op_type for n in model.graph.node].count("If") == 1
+
+
+def test_outputs_of_a_branch_that_are_equal_or_come_from_outside() -> None:
+    branches = (
+        "<then_branch = t () => (float[2, 3] p, float[2, 3] o, float[2, 3] i) "
+        "<float[2, 3] i = {1, 2, 3, 4, 5, 6}> { p = Exp (a) o = Identity (p) }, "
+        "else_branch = e () => (float[2, 3] p, float[2, 3] o, float[2, 3] i) "
+        "{ p = Neg (a) o = Abs (a) i = Exp (a) }>"
+    )
+    model = parse(
+        graph(f"a = Tanh (x) r, s, u = If (c) {branches} m = Add (r, s) y = Mul (m, u)", constants="bool c = {1}")
+    )
+    then = next(a.g for n in model.graph.node for a in n.attribute if a.name == "then_branch")
+    del then.node[1]
+    then.output[1].name = "p"  # twice the same
+    result = onnxfuse.optimize(model, target="cpu")
+    assert len(result.report.fusions) == 1
+    x = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
+    e = np.exp(np.tanh(x))
+    got = make_session(result.model).run(None, {"x": x})[0]
+    np.testing.assert_allclose(got, 2 * e * np.arange(1, 7).reshape(2, 3), rtol=1e-5)
+
+
+def test_a_model_in_which_nothing_fuses_comes_back_as_it_was() -> None:
+    model = parse(graph(f"a = MatMul (x, w) y = If (c) {BRANCHES}", "float[2, 3] x, float[3, 3] w", "bool c = {1}"))
+    result = onnxfuse.optimize(model, target="cpu")
+    assert [n.op_type for n in result.model.graph.node] == ["MatMul", "If"]
+    assert not result.report.notes
+
+
+def test_the_report_says_so() -> None:
+    _, _, report = optimized(
+        graph(f"a = Tanh (x) r = If (c) {BRANCHES} y = Abs (r)", constants="bool c = {0}"), target="cpu"
+    )
+    assert any("always taken" in note for note in report.notes)
