@@ -248,3 +248,21 @@ def test_a_bias_that_only_a_part_of_a_region_can_take() -> None:
     ops, model, _ = optimized(graph, opset=10, sizes={"D": 6}, target="cuda")
     assert ops == ["FusedReduction", "FusedElementwise"]
     assert gemms(model, "Conv") == [2]
+
+
+@pytest.mark.parametrize("rows", [1, 5, 7])
+@pytest.mark.parametrize("reshape", [False, True])
+def test_a_bias_that_went_behind_a_transpose_comes_back_as_it_was(rows: int, reshape: bool) -> None:
+    """Nothing fuses with the addition there; laid along the columns again, it was another model's bias."""
+    numbers = ", ".join(str(k) for k in range(15))
+    head = "h = Gemm <transB = 1> (x, w, b) "
+    tail = "r = Reshape (h, s) t = Transpose <perm = [0, 2, 1]> (r)" if reshape else "t = Transpose <perm = [1, 0]> (h)"
+    graph = (
+        f"g (float[{rows}, 3] x) => (float{[1, 5, rows] if reshape else [5, rows]} y) "
+        f"<float[5, 3] w = {{{numbers}}}, float[5] b = {{1, 2, 3, 4, 5}}, int64[3] s = {{1, {rows}, 5}}> "
+        f"{{ {head} {tail} y = Relu (t) }}"
+    )
+    model = parse(graph)
+    x = np.random.default_rng(0).standard_normal((rows, 3)).astype(np.float32)
+    for min_nodes in (2, 9):
+        check(model, {"x": x}, target="cuda", min_nodes=min_nodes)

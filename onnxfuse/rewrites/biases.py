@@ -88,15 +88,21 @@ def _put_back(editor: ModelEditor, names: Container[str]) -> bool:
         for add in [n for n in scope.nodes if n.op == "Add" and n.name in names]:
             value, bias = add.inputs
             (last,) = value.inputs
-            product = last if last.op in ("Gemm", *CONVOLUTIONS) else last.inputs[0].inputs[0]
+            product = last
+            while product.op not in ("Gemm", *CONVOLUTIONS):
+                product = product.inputs[0].inputs[0]
             result = add.outputs[0]
             removed = [add]
-            if product.op in CONVOLUTIONS:
+            # Behind a Transpose that was moved before the addition, a constant bias may lie along another dimension.
+            if product.op in CONVOLUTIONS or (last.op == "Transpose" and bias.inputs):
                 removed += bias.inputs
                 bias = bias.inputs[0].inputs[0]
             editor.remove_nodes(removed)
             product.inputs.append(bias)
             last.outputs[0] = result
+            if last.op == "Transpose":
+                value = last.inputs[0]
+                value.name = value.name.removesuffix("_product")  # nothing else bears the name that it had
             undone = True
     return undone
 
