@@ -86,7 +86,10 @@ def compare(what: str, ours: object, theirs: object) -> int:
 
 def constant_of(text: str, name: str) -> int:
     """The value that a constant of our header is given."""
-    return int(re.search(rf"{name} = (\d+)", text).group(1))  # type: ignore[union-attr]
+    found = re.search(rf"{name} = (\d+)", text)
+    if found is None:
+        raise SystemExit(f"the library's header names no {name}")
+    return int(found[1])
 
 
 def check(header_text: str) -> int:

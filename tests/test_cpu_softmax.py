@@ -24,7 +24,7 @@ space d0 | d1 |
 output 0 f32 [d0, d1] %2
 """
 
-LIMIT = 9  # units in the last place: of the exponential, the sum, its reciprocal and the product
+LIMIT = 8  # units in the last place: of the exponential, the sum, its reciprocal and the product
 LENGTHS = [16, 17, 63, 64, 65, 100, 256, 1000, 1024, 1039, 2047, 2048, 3000, 16384]
 
 
@@ -112,7 +112,7 @@ def test_long_rows_and_rows_from_memory(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("shape", [(140000, 16), (9000, 257), (2100, 1001), (2100, 1024), (130, 16384), (130, 16383)])
 def test_results_that_go_past_the_caches_are_the_same(shape: tuple[int, int]) -> None:
     """They leave by another way than a few rows do, whose bits they have; masked and special rows in between."""
-    x = normal(*shape)
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
     x[3], x[50, 1:], x[51, : shape[1] // 2] = np.nan, -np.inf, np.finfo(np.float32).min
     x[70:80] = 300 * x[70:80]
     x[81, shape[1] // 2] = 80

@@ -13,7 +13,7 @@ from strategies import array
 from test_program_errors import load
 
 from onnxfuse.custom_ops.parser import parse
-from onnxfuse.custom_ops.program import Entry, Roll
+from onnxfuse.custom_ops.program import Entry, Input, Roll
 from onnxfuse.errors import ProgramError
 
 CASES = [case for type_ in ("f32", "f16", "i32") for case in roll_corpus.cases(type_) if case.name != "windows-i32"]
@@ -32,7 +32,9 @@ def test_text_of_a_roll() -> None:
     text = "onnxfuse 1\nspace d0=3 d1=4\nr0 = roll 5 d1 d0\n%0 = input 0 f32 [2*r0+1]\noutput 0 f32 [r0:12] %0\n"
     (kernel,) = parse(text).kernels
     assert kernel.rolls == (Roll(5, (1, 0)),)
-    assert kernel.statements[0].map == (Entry(((8, 2),), 1),)  # type: ignore[union-attr]
+    read = kernel.statements[0]
+    assert isinstance(read, Input)
+    assert read.map == (Entry(((8, 2),), 1),)
     assert kernel.extent(8) == 12
     assert parse(text).text() == text
 

@@ -74,15 +74,16 @@ def over(kernel: Kernel, reduced: Collection[int]) -> Kernel:
     statements: list[Statement] = []
     value: list[int] = []
     for s in kernel.statements:
+        kept = s
         if isinstance(s, Apply):
             if not reduced and _reduces(s.op):
                 value.append(value[s.operands[0]])
                 continue
-            s = replace(s, operands=tuple(value[o] for o in s.operands))  # noqa: PLW2901
+            kept = replace(s, operands=tuple(value[o] for o in s.operands))
         elif isinstance(s, Input):
-            s = replace(s, map=tuple(moved(s.map)))  # noqa: PLW2901
+            kept = replace(s, map=tuple(moved(s.map)))
         value.append(len(statements))
-        statements.append(s)
+        statements.append(kept)
     outputs = []
     for output in kernel.outputs:
         entries = []
