@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "in_place.h"
 #include "inference.h"
 #include "program_cache.h"
 #include "tensor_info.h"
@@ -104,12 +106,24 @@ OrtStatus* compute(void* kernel, OrtKernelContext* context) noexcept {
   return guarded(node.api(), [&] { node.compute(context); });
 }
 
+// ONNX Runtime takes the first pair that suits: the same shape and element size, and no other use of the input.
+size_t may_overwrite(int** inputs, int** outputs) {
+  *inputs = new int[kOverwritten];
+  *outputs = new int[kOverwritten]();
+  std::iota(*inputs, *inputs + kOverwritten, 0);
+  return kOverwritten;
+}
+
+void release(int* inputs, int* outputs) {
+  delete[] inputs;
+  delete[] outputs;
+}
+
 }  // namespace
 
-FusedOp::FusedOp(const Api& a, const char* op_name, First f, Provider p, CudaOptions o)
+FusedOp::FusedOp(const Api& a, const char* op_name, First f, InPlace in_place, Provider p, CudaOptions o)
     : OrtCustomOp{}, api(a), name(op_name), first(f), provider(p), options(std::move(o)) {
-  // The callbacks left null are those that have a successor here (CreateKernel), or that only some op types may have
-  // (GetMayInplace: a program may read its inputs through any index map after it has begun to store).
+  // The callbacks left null are those that have a successor here (CreateKernel), or that only some op types have.
   version = kOrtApiVersion;
   GetName = [](const OrtCustomOp* op) { return fused(op).name; };
   GetExecutionProviderType = [](const OrtCustomOp* op) -> const char* {
@@ -134,6 +148,10 @@ FusedOp::FusedOp(const Api& a, const char* op_name, First f, Provider p, CudaOpt
   CreateKernelV2 = create;
   KernelComputeV2 = compute;
   InferOutputShapeFn = infer;
+  if (in_place == InPlace::first) {
+    GetMayInplace = may_overwrite;
+    ReleaseMayInplace = release;
+  }
   GetStartVersion = [](const OrtCustomOp*) { return 1; };
   GetEndVersion = [](const OrtCustomOp*) { return 1; };
 }

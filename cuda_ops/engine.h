@@ -53,6 +53,10 @@ class Engine {
   // Runs all kernels of the program. inputs and outputs are indexed by tensor number. Thread-safe. Throws
   // std::runtime_error (ProgramError for shapes) with a message for the user.
   virtual void run(const BoundProgram& bound, Tensors inputs, Tensors outputs, RunContext& context) const = 0;
+  // Whether it may run with the output in the very place of the input, whose elements have the same size.
+  virtual bool may_overwrite(const BoundProgram& bound, int input, int output) const = 0;
+  // Copies within the engine's device, as part of a run.
+  virtual void copy(void* to, const void* from, size_t bytes, RunContext& context) const = 0;
 };
 
 // actual_inputs and actual_outputs: the element types that the session decided on.

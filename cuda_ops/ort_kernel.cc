@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "in_place.h"
 #include "inline_buffer.h"
 #include "program_cache.h"
 #include "run_context.h"
@@ -208,10 +209,29 @@ struct NodeKernel::State {
     for (size_t i = 0; i < outputs.size(); ++i) outputs[i] = allocate(context, i, bound.output_shapes[i]);
     if (entry->empty) return;
     OrtRunContext run(api, context, memory);
+    keep_apart(*chosen->engine, bound, extents.data(), inputs.data(), outputs[0], run);
     chosen->engine->run(bound, {inputs.data(), inputs.size()}, {outputs.data(), outputs.size()}, run);
   }
 
  private:
+  // ONNX Runtime writes the first output over an input where it can (FusedOp). What more is computed from that input
+  // than the same element reads a copy of it. The rewrites name no such node FusedElementwise; others may.
+  void keep_apart(const Engine& engine, const BoundProgram& bound, const int64_t* extents, TensorRef* inputs,
+                  const TensorRef& output, RunContext& run) const {
+    for (size_t i = 0; i < std::min<size_t>(input_types.size(), kOverwritten); ++i) {
+      const int rank = program->inputs[i].rank;
+      const bool shared = inputs[i].data == output.data && output.data != nullptr;
+      if (shared && !engine.may_overwrite(bound, static_cast<int>(i), 0)) {
+        size_t bytes = type_size(inputs[i].type);
+        for (int d = 0; d < rank; ++d) bytes *= static_cast<size_t>(extents[d]);
+        void* const copy = run.scratch(bytes);
+        engine.copy(copy, inputs[i].data, bytes, run);
+        inputs[i].data = copy;
+      }
+      extents += rank;
+    }
+  }
+
   // Writes the extents of its dimensions as well.
   TensorRef read_input(OrtKernelContext* context, size_t i, int64_t* extents) const {
     const OrtValue* value = nullptr;

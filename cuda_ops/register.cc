@@ -18,11 +18,17 @@ namespace {
 
 struct OpType {
   const char* name;
-  First first;
+  First first = First::nothing;
+  InPlace in_place = InPlace::never;
 };
 constexpr OpType kOpTypes[] = {
-    {"FusedElementwise", First::nothing}, {"FusedLayerNorm", First::nothing}, {"FusedRMSNorm", First::nothing},
-    {"FusedSoftmax", First::nothing},     {"FusedReduction", First::nothing}, {"FusedScan", First::nothing},
+    {"FusedElementwise", First::nothing, InPlace::first},
+    {"FusedOutOfPlace"},
+    {"FusedLayerNorm"},
+    {"FusedRMSNorm"},
+    {"FusedSoftmax"},
+    {"FusedReduction"},
+    {"FusedScan"},
     {"FusedRuntimeAxes", First::axes},
 };
 
@@ -89,7 +95,7 @@ class Domain {
  private:
   void add(const Api& api, Provider provider, const CudaOptions& options) {
     for (const OpType& type : kOpTypes) {
-      ops_.push_back(std::make_unique<FusedOp>(api, type.name, type.first, provider, options));
+      ops_.push_back(std::make_unique<FusedOp>(api, type.name, type.first, type.in_place, provider, options));
       api.check(api.CustomOpDomain_Add(domain_, ops_.back().get()));
     }
   }

@@ -27,6 +27,7 @@ from onnxfuse.rewrites.biases import settle_biases, take_out_biases
 from onnxfuse.rewrites.functions import inline_fusible
 from onnxfuse.rewrites.fuse import Choice
 from onnxfuse.rewrites.hoisting import hoist_transposes
+from onnxfuse.rewrites.in_place import name_op_types
 from onnxfuse.rewrites.known_conditions import open_known_ifs
 from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 from onnxfuse.rewrites.matmul_transposes import expose_swaps
@@ -191,6 +192,7 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
                 break
         proto = editor.to_model()
     settle_biases(editor, additions)
+    report.settle(name_op_types(editor, target))
     refresh_functions(editor, min(opset, RUNNABLE_OPSET), fallback)
     changed = bool(report.fusions or report.respelled)
     optimized = editor.to_model() if changed or not (fixed or opened) else original

@@ -6,7 +6,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -140,6 +140,13 @@ class Report:
         """Bytes of memory traffic saved by one run, or None where no fusion has static shapes."""
         known = [f.bytes_saved for f in self.fusions if f.bytes_saved is not None]
         return sum(known) if known else None
+
+    def settle(self, nodes: Mapping[str, tuple[str, str]]) -> None:
+        """Takes over what fused nodes have become in the end: op type and program, by name."""
+        fusions, groups = self.fusions, self.groups
+        self.fusions = [replace(f, op_type=nodes[f.name][0]) if f.name in nodes else f for f in fusions]
+        settled = {g.name: nodes.get(g.name, (g.op_type, g.program)) for g in groups}
+        self.groups = [replace(g, op_type=settled[g.name][0], program=settled[g.name][1]) for g in groups]
 
     def to_dict(self) -> dict[str, Any]:
         """What was made and left and why, as plain values that JSON can hold (`onnxfuse explain --json`)."""

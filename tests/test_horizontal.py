@@ -126,7 +126,8 @@ def test_groups_of_crossing_ways_leave_no_cycle() -> None:
     """
     ops, _, report = optimized(graph, target="cuda")
     assert [len(group.members) for group in report.groups] == [2, 2]
-    assert ops.count("FusedElementwise") == 3
+    # The tensor that a group reads from a matrix product is not what its first result is computed from.
+    assert sorted(ops) == ["FusedElementwise", "FusedOutOfPlace", "FusedOutOfPlace"]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -45,9 +45,11 @@ def ended(
     return model(*nodes, node("Tanh", ["t"], ["u"]), node("Mul", ["u", "t"], ["y"]), constants=constants, shape=shape)
 
 
-def fused(program: object, inputs: tuple[str, ...] = ("x",), outputs: tuple[str, ...] = ("y",)) -> onnx.ModelProto:
+def fused(program: object, inputs: tuple[str, ...] = ("m",), outputs: tuple[str, ...] = ("y",)) -> onnx.ModelProto:
+    """A fused node, which reads what another node makes."""
     attributes = {} if program is None else {"program": program}
-    return model(node("FusedElementwise", inputs, outputs, domain="onnxfuse", name="bad", **attributes))
+    made = node("Floor", ["x"], ["m"])
+    return model(made, node("FusedElementwise", inputs, outputs, domain="onnxfuse", name="bad", **attributes))
 
 
 def function(name: str, *calls: str) -> onnx.FunctionProto:
@@ -132,9 +134,9 @@ WRONG: dict[str, tuple[onnx.ModelProto, str]] = {
     "program_long": (fused(PROGRAM + "x" * 70000), "'bad'"),
     "program_huge": (fused(PROGRAM.replace("space d0", f"space d0={2**63}")), "'bad'"),
     "program_literal": (fused(PROGRAM.replace("tanh f32 %0", "const f32 1e999999999999")), "'bad'"),
-    "program_too_many_inputs": (fused(PROGRAM, ("x", "x")), "'bad'"),
+    "program_too_many_inputs": (fused(PROGRAM, ("m", "m")), "'bad'"),
     "program_no_inputs": (fused(PROGRAM, ()), "'bad'"),
-    "program_too_many_outputs": (fused(PROGRAM, ("x",), ("y", "z")), "'bad'"),
+    "program_too_many_outputs": (fused(PROGRAM, ("m",), ("y", "z")), "'bad'"),
     "program_undefined_input": (fused(PROGRAM, ("nothing",)), "nothing"),
 }
 

@@ -127,7 +127,7 @@ def test_halves_of_a_product_read_through_the_split() -> None:
     )
     for target in ("cpu", "cuda"):
         ops, model, _ = optimized(graph, opset=18, target=target, sizes={"B": 3})
-        assert ops == ["FusedElementwise"]
+        assert ops == ["FusedOutOfPlace"]
         assert [n.op_type for n in model.graph.node if n.domain != "onnxfuse"] == ["MatMul"]
 
 

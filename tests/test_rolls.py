@@ -132,7 +132,7 @@ def test_roll_of_what_only_others_compute(axis: int) -> None:
     _, model, _ = optimized(
         graph("float[5, 5] x, float[5, 5] w, float[5] z", "float[5, 5] y", body), opset=9, target="cuda"
     )
-    assert [n.op_type for n in model.graph.node] == ["MatMul", "FusedElementwise"]
+    assert [n.op_type for n in model.graph.node] == ["MatMul", "FusedOutOfPlace"]
 
 
 WINDOWS = """

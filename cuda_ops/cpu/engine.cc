@@ -2,12 +2,14 @@
 #include "engine.h"
 
 #include <algorithm>
+#include <cstring>
 #include <list>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 
 #include "boxes.h"
+#include "in_place.h"
 #include "plan.h"
 
 namespace onnxfuse {
@@ -71,6 +73,18 @@ class CpuEngine : public Engine {
     const std::shared_ptr<const Plan> plan = find(bound, inputs, outputs);
     for (const KernelPlan& kernel : plan->kernels) run_kernel(kernel, inputs, outputs, context);
   }
+
+  // An instruction that stores one of several outputs may come before another that reads the input again.
+  bool may_overwrite(const BoundProgram& bound, int input, int output) const override {
+    const auto single = [&](const Kernel& kernel) {
+      return kernel.outputs.size() == 1 || std::none_of(kernel.outputs.begin(), kernel.outputs.end(),
+                                                        [&](const Output& o) { return o.tensor == output; });
+    };
+    return std::all_of(program_->kernels.begin(), program_->kernels.end(), single) &&
+           is_pointwise(*program_, bound, input, output);
+  }
+
+  void copy(void* to, const void* from, size_t bytes, RunContext&) const override { std::memcpy(to, from, bytes); }
 
  private:
   std::shared_ptr<const Plan> find(const BoundProgram& bound, Tensors inputs, Tensors outputs) const {

@@ -110,6 +110,7 @@ bool Driver::open(std::string* why) {
       find(library, "cuGetErrorString", get_error_string_) && find(library, "cuLibraryLoadData", library_load_data_) &&
       find(library, "cuLibraryUnload", library_unload_) && find(library, "cuLibraryGetKernel", library_get_kernel_) &&
       find(library, "cuLaunchKernel", launch_kernel_) && find(library, "cuMemsetD8Async", memset_async_) &&
+      find(library, "cuMemcpyDtoDAsync_v2", memcpy_async_) &&
       find(library, "cuThreadExchangeStreamCaptureMode", exchange_capture_mode_) &&
       find(library, "cuKernelSetAttribute", kernel_set_attribute_) &&
       find(library, "cuOccupancyMaxActiveClusters", occupancy_clusters_);
@@ -233,6 +234,11 @@ void Driver::launch(const Launch& what, CudaStream stream, void* parameters, boo
 
 void Driver::set_zero(void* memory, size_t bytes, CudaStream stream) const {
   check(memset_async_(reinterpret_cast<uint64_t>(memory), 0, bytes, stream), "cuMemsetD8Async");
+}
+
+void Driver::copy(void* to, const void* from, size_t bytes, CudaStream stream) const {
+  check(memcpy_async_(reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(from), bytes, stream),
+        "cuMemcpyDtoDAsync");
 }
 
 }  // namespace onnxfuse::cuda

@@ -54,6 +54,7 @@ class Driver {
   // kernel its shared memory there, without which it cannot be launched.
   uint32_t resident_blocks(const Launch& what, uint32_t cluster, int device) const;
   void set_zero(void* memory, size_t bytes, CudaStream stream) const;
+  void copy(void* to, const void* from, size_t bytes, CudaStream stream) const;  // within the device
 
  private:
   Driver() = default;
@@ -77,6 +78,7 @@ class Driver {
   CudaResult (*launch_kernel_)(CudaKernel, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                                CudaStream, void**, void**) = nullptr;
   CudaResult (*memset_async_)(uint64_t, unsigned char, size_t, CudaStream) = nullptr;
+  CudaResult (*memcpy_async_)(uint64_t, uint64_t, size_t, CudaStream) = nullptr;
   CudaResult (*kernel_set_attribute_)(int, int, CudaKernel, int) = nullptr;
   struct LaunchAttribute;
   struct LaunchConfig;

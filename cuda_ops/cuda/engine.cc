@@ -9,6 +9,7 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "../in_place.h"
 #include "driver.h"
 #include "generate_kernels.h"
 #include "likely_shapes.h"
@@ -177,6 +178,15 @@ class CudaEngine final : public Engine {
         launch_kernel(what, stream, parameters, dependent_ && behind_kernel);
       }
     }
+  }
+
+  // A kernel reads what a thread makes an element of before the thread stores it.
+  bool may_overwrite(const BoundProgram& bound, int input, int output) const override {
+    return is_pointwise(*recipe_->program, bound, input, output);
+  }
+
+  void copy(void* to, const void* from, size_t bytes, RunContext& context) const override {
+    recipe_->driver.copy(to, from, bytes, context.stream());
   }
 
  private:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DOMAIN", "OPSET_VERSION", "OP_TYPES", "REWRITES"]
+__all__ = ["DOMAIN", "OPSET_VERSION", "OP_TYPES", "OUT_OF_PLACE", "REWRITES"]
 
 # The domain of the fused nodes and its version.
 DOMAIN = "onnxfuse"
@@ -19,4 +19,6 @@ REWRITES = {
     "scan": "FusedScan",
     "runtime_axes": "FusedRuntimeAxes",
 }
-OP_TYPES = tuple(REWRITES.values())
+# What is elementwise, but must not be written over what it reads (in_place.py).
+OUT_OF_PLACE = "FusedOutOfPlace"
+OP_TYPES = (*REWRITES.values(), OUT_OF_PLACE)

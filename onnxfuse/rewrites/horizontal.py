@@ -26,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from onnxfuse.custom_ops import DOMAIN, REWRITES
+from onnxfuse.custom_ops import DOMAIN, OP_TYPES, OUT_OF_PLACE, REWRITES
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import Apply, Input, Kernel, Program
 from onnxfuse.custom_ops.verify import MAX_KERNELS, MAX_TEXT
@@ -126,7 +126,7 @@ def _stages(view: GraphView) -> list[list[int]]:
     for i, proto in enumerate(view.protos):
         fused = [view.protos[p].domain == DOMAIN for p in view.producers_of(i)]
         depth[i] = max((depth[p] + f for p, f in zip(view.producers_of(i), fused, strict=True)), default=0)
-        if proto.domain == DOMAIN and proto.op_type in REWRITES.values():
+        if proto.domain == DOMAIN and proto.op_type in OP_TYPES:
             stages[depth[i]].append(i)
     return [stages[d] for d in sorted(stages)]
 
@@ -206,8 +206,9 @@ def _merged(view: GraphView, group: Sequence[_Member]) -> GroupedNode:
             stores = tuple(replace(o, tensor=len(outputs) + o.tensor) for o in kernel.outputs)
             kernels.append(replace(kernel, statements=statements, outputs=stores))
         outputs += proto.output
-    types = {view.protos[m.node].op_type for m in group}
     elementwise, reduction = REWRITES["elementwise"], REWRITES["reduction"]
+    types = {view.protos[m.node].op_type for m in group}
+    types = {elementwise if t == OUT_OF_PLACE else t for t in types}
     op_type = next(iter(types)) if len(types) == 1 else reduction if types != {elementwise} else elementwise
     program = Program(tuple(kernels))
     return GroupedNode(op_type, program, tuple(inputs), tuple(outputs), [m.node for m in group])

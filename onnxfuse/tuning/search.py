@@ -16,7 +16,7 @@ from typing import Any
 
 import onnx
 
-from onnxfuse.custom_ops import REWRITES
+from onnxfuse.custom_ops import OUT_OF_PLACE, REWRITES
 from onnxfuse.errors import OnnxfuseError
 from onnxfuse.measure import Interval
 from onnxfuse.report import Fusion
@@ -27,7 +27,7 @@ from onnxfuse.validate.inputs import combinations, load_npz, make_inputs
 
 __all__ = ["tuned"]
 
-_KIND = {op_type: name for name, op_type in REWRITES.items()}
+_KIND = {**{op_type: name for name, op_type in REWRITES.items()}, OUT_OF_PLACE: "elementwise"}
 
 # From the regions to leave out, each with the reason, to the model and its fusions.
 Make = Callable[[Mapping[str, str]], tuple[onnx.ModelProto, list[Fusion]]]

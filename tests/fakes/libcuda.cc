@@ -92,5 +92,6 @@ int cuOccupancyMaxActiveClusters(int* clusters, void*, const void*) {
   return 0;
 }
 int cuMemsetD8Async(unsigned long long, unsigned char, size_t, void*) { return 0; }
+int cuMemcpyDtoDAsync_v2(unsigned long long, unsigned long long, size_t, void*) { return 0; }
 int cuThreadExchangeStreamCaptureMode(int*) { return 0; }
 }
