@@ -45,6 +45,20 @@ def test_the_branch_joins_what_is_around_it(nodes: str, constants: str, taken: s
     assert fused_operators(text, target=target) == ["Tanh", taken, "Abs"]
 
 
+@pytest.mark.parametrize("second", ["two", "three"])
+def test_conditions_computed_before_another_if(second: str) -> None:
+    """Opening the second leaves its condition without a user, in front of the first."""
+    nodes = (
+        f"s = Shape (x) g = Gather (s, zero) c = Equal (g, two) d = Equal (g, {second}) a = Tanh (x) "
+        f"r = If (c) {BRANCHES} a2 = Abs (r) t = If (d) {BRANCHES} y = Add (a2, t)"
+    )
+    expected = ["Tanh", "Exp", "Abs", "Exp" if second == "two" else "Neg", "Add"]
+    constants = "int64 zero = {0}, int64 two = {2}, int64 three = {3}"
+    _, model, report = optimized(graph(nodes, constants=constants), target="cpu")
+    assert sorted(op for fusion in report.fusions for op in fusion.operators) == sorted(expected)
+    assert {n.domain for n in model.graph.node} == {"onnxfuse"}
+
+
 @pytest.mark.parametrize("condition", ["s = Shape (x) g = Gather (s, zero) c = Equal (g, two)", "c = Identity (given)"])
 def test_what_only_a_run_shows_stays(condition: str) -> None:
     text = (

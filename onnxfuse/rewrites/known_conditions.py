@@ -9,7 +9,7 @@ for constants only, and takes a microsecond or two for each If that it runs: sil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -49,8 +49,12 @@ def open_known_ifs(model: onnx.ModelProto, opset: int, base_dir: Path | None = N
             model = copy
         opened += len(found)
         opener = _Opener(model)
-        for path, place, taken in reversed(found):  # the last first, so that places stay
+        conditions = [
             opener.open(_at(model.graph, path), place, taken)
+            for path, place, taken in reversed(found)  # the last first, so that places stay
+        ]
+        for graph in list(_graphs(model.graph)):
+            _drop(graph, conditions)
     return model, opened
 
 
@@ -91,7 +95,8 @@ class _Opener:
     def __init__(self, model: onnx.ModelProto) -> None:
         self.names = Counter(name for graph in _graphs(model.graph) for name in _defined(graph))
 
-    def open(self, graph: onnx.GraphProto, place: int, taken: str) -> None:
+    def open(self, graph: onnx.GraphProto, place: int, taken: str) -> str:
+        """Returns the name of the condition; what computes it stays."""
         node = onnx.NodeProto()
         node.CopyFrom(graph.node[place])
         branch = next(a.g for a in node.attribute if a.name == taken)
@@ -121,7 +126,7 @@ class _Opener:
         nodes = [*graph.node[:place], *branch.node, *results, *graph.node[place + 1 :]]
         del graph.node[:]
         graph.node.extend(nodes)
-        self.drop(graph, node.input[0])
+        return str(node.input[0])
 
     def fresh(self, name: str) -> str:
         """The name, or another where the model has it elsewhere."""
@@ -132,16 +137,17 @@ class _Opener:
         self.names[new] += 1
         return new
 
-    def drop(self, graph: onnx.GraphProto, condition: str) -> None:
-        """Removes what computed a condition, where nothing else uses it."""
-        pending = [condition]
-        while pending:
-            name = pending.pop()
-            makers = [k for k, node in enumerate(graph.node) if name in node.output]
-            if not makers or any(n in _used(graph) for n in graph.node[makers[0]].output):
-                continue
-            pending += [n for n in graph.node[makers[0]].input if n]
-            del graph.node[makers[0]]
+
+def _drop(graph: onnx.GraphProto, conditions: Iterable[str]) -> None:
+    """Removes what in the graph computed conditions, where nothing else uses it."""
+    pending = list(conditions)
+    while pending:
+        name = pending.pop()
+        makers = [k for k, node in enumerate(graph.node) if name in node.output]
+        if not makers or any(n in _used(graph) for n in graph.node[makers[0]].output):
+            continue
+        pending += [n for n in graph.node[makers[0]].input if n]
+        del graph.node[makers[0]]
 
 
 def _at(graph: onnx.GraphProto, path: _Path) -> onnx.GraphProto:
