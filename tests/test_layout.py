@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from graphs import fused, optimized
 
+from onnxfuse.custom_ops.program import Program
+
 
 def test_group_norm_spelled_by_reshapes() -> None:
     graph = (
@@ -103,6 +105,23 @@ def test_transpositions_around_a_reduction(perm: list[int]) -> None:
         f"t = Transpose <perm = {perm}> (c) y = Tanh (t) }}"
     )
     assert fused(graph)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("perm", [[2, 1, 0], [1, 0, 2], [0, 2, 1]])
+@pytest.mark.parametrize("users", ["y = Identity (e)", "y = Neg (e) z = Tanh (e)", "z = Exp (e) y = Add (e, z)"])
+def test_expansion_of_what_is_transposed(users: str, perm: list[int], target: str) -> None:
+    """The new dimension lies between others that stand the other way around, and is the same for all that ask."""
+    given = [[2, 1, 3][perm.index(k)] for k in range(3)]
+    graph = (
+        f"g (float{given} x) => (float[2, 5, 3] y{', float[2, 5, 3] z' if 'z =' in users else ''}) "
+        f"<int64[3] s = {{2, 5, 3}}> {{ a = Exp (x) b = Neg (a) t = Transpose <perm = {perm}> (b) "
+        f"e = Expand (t, s) {users} }}"
+    )
+    _, model, _ = optimized(graph, target=target)
+    assert {n.op_type for n in model.graph.node} <= {"FusedElementwise", "Identity"}
+    (program,) = [Program.parse(a.s.decode()) for n in model.graph.node for a in n.attribute if a.name == "program"]
+    assert [len(kernel.extents) for kernel in program.kernels] == [3]
 
 
 def test_transposed_residual() -> None:

@@ -158,8 +158,6 @@ class _Emission:
     def index(self, d: int) -> int:
         """The number of a dimension in a map."""
         if d not in self.space.rolled:
-            if d not in self.position:
-                raise RefusalError("one of its results has a dimension that nothing it computes has")
             return self.position[d]
         base, shift = self.space.rolled[d]
         roll = Roll(shift, tuple(self.position[b] for b in self.space.current(base)))

@@ -34,11 +34,11 @@ __all__ = ["Layout"]
 class Layout:
     """A space and the values laid out in it.
 
-    `entries` has the values that steps compute, `depends` the dimensions on which they depend (fewer than those along
-    which they lie, after an expansion), `shown` what of their extents the tensors behind them show, `reads` how each
-    operand that lies outside is read, by (step, operand number); `produced` the value of each tensor that the region
-    computes, `passed` the reductions over extents of 1, `scanned` the scans and what depends on them, `squeezed` what
-    lacks the dimensions that a run's axes name.
+    `entries` has the values that steps compute and views of them, `depends` the dimensions on which they depend (fewer
+    than those along which they lie, after an expansion), `shown` what of their extents the tensors behind them show,
+    `reads` how each operand that lies outside is read, by (step, operand number); `produced` the value of each tensor
+    that the region computes, `passed` the reductions over extents of 1, `scanned` the scans and what depends on them,
+    `squeezed` what lacks the dimensions that a run's axes name.
     """
 
     space: Space

@@ -34,12 +34,12 @@ class Pending:
         """As `Layout.laid_out`."""
         if value.op == "tensor" and value.tensor in self.base.produced:
             return self.laid_out(self.base.produced[value.tensor])
-        if value.op == "view":
-            source = self.laid_out(value.operands[0])
-            if self.is_squeezed(value):
-                raise RefusalError("it rearranges dimensions of which some go when the model runs")
-            return None if source is None else self.forward(value, source)
-        found = self.entries.get(value) or self.base.entries.get(value)
+        if value.op == "view" and self.is_squeezed(value):
+            raise RefusalError("it rearranges dimensions of which some go when the model runs")
+        found = self.entries.get(value, self.base.entries.get(value))
+        if found is None and value.op == "view" and (source := self.laid_out(value.operands[0])) is not None:
+            # Kept: an expansion that is laid out again may not find the dimensions that it was given.
+            found = self.entries[value] = self.forward(value, source)
         return None if found is None else tuple(map(self.space.current, found))
 
     def forward(self, value: Value, source: Entries) -> Entries:
