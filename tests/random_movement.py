@@ -134,7 +134,7 @@ class Movement(Values):
         """Zeros around the tensor, or less of it."""
         if not x.shape or not x.floating or (self.opset < 11 and 0 in x.shape):
             return x
-        least = -int(self.rng.random() < 0.2)  # onnx.reference takes none below 0
+        least = -int(self.rng.random() < 0.2)
         pads = [int(self.rng.integers(least * (d > 2), 2)) for d in (*x.shape, *x.shape)]
         shape = [d + pads[k] + pads[k + len(x.shape)] for k, d in enumerate(x.shape)]
         if self.opset < 11:

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from reference_operators import OPERATORS
 
 import onnxfuse
 
@@ -60,11 +61,13 @@ def in_wider_types(
     if rounded is not None:
         _round_operands(shaken, rounded)
 
+    narrow = {i.name for i in model.graph.input if i.type.tensor_type.elem_type in _NARROW}
+
     def widened(dtype: type[np.floating[Any]]) -> Feeds:
-        return {k: v.astype(dtype) if v.dtype.kind in "fV" else v for k, v in feeds.items()}
+        return {k: v.astype(dtype) if k in narrow else v for k, v in feeds.items()}
 
     found = _with_reference(_widened(shaken, TensorProto.DOUBLE), widened(np.float64))
-    if found is not None or TensorProto.FLOAT16 not in (types := element_types(model)) or TensorProto.DOUBLE in types:
+    if found is not None or TensorProto.FLOAT16 not in element_types(model):
         return found
     try:
         return run(_widened(shaken, TensorProto.FLOAT), widened(np.float32), library=False)
@@ -113,7 +116,7 @@ def _with_reference(model: onnx.ModelProto, feeds: Feeds) -> list[Any] | None:
             copy = onnx.ModelProto()
             copy.CopyFrom(model)
             _sort(copy.graph)  # it computes in the order given
-            return list(ReferenceEvaluator(copy).run(None, dict(feeds)))
+            return list(ReferenceEvaluator(copy, new_ops=OPERATORS).run(None, dict(feeds)))
     except Exception:
         return None
 
