@@ -75,8 +75,8 @@ def reduced(model: onnx.ModelProto, feeds: Feeds, **options: object) -> onnx.Mod
         again = False
         made = [(n.output[0], n) for n in best.graph.node if n.op_type != "Constant"]
         trials = [("output", o.name) for o in best.graph.output] + [("only", name) for name, _ in made]
-        for kind, name in trials:
-            candidate = _without_output(best, name) if kind == "output" else _only(best, name)
+        for what, name in trials:
+            candidate = _without_output(best, name) if what == "output" else _only(best, name)
             if candidate is not None and fails(candidate):
                 best, again = candidate, True
                 break

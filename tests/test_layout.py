@@ -165,6 +165,18 @@ def test_reshape_across_pieces_is_refused() -> None:
     assert "it reshapes in a way that no index map can follow" in [r.reason for r in report.refusals]
 
 
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_expansion_that_is_split_and_read_whole(target: str) -> None:
+    graph = (
+        "g (float[4] x, float[2, 3, 4] w, float[6, 4] v) => (float[2, 3, 4] y, float[6, 4] z) "
+        "<int64[2] shape = {6, 4}, int64[3] apart = {2, 3, 4}> { "
+        "a = Exp (x) e = Expand (a, shape) r = Reshape (e, apart) y = Add (r, w) z = Mul (e, v) }"
+    )
+    found, _, report = optimized(graph, target=target)
+    assert found == ["FusedElementwise"]
+    assert Program.parse(report.fusions[0].program).kernels[0].extents == (2, 3, 4)
+
+
 def test_column_schedule_layer_norm() -> None:
     graph = (
         "g (float[2, 6, 3, 4] x, float[6, 1, 1] w) => (float[2, 6, 3, 4] y) <float e = {0.00001}> { "

@@ -186,7 +186,7 @@ def moved_by_rounding(model: onnx.ModelProto, feeds: Feeds, truth: Sequence[Any]
     results = [_with_reference(model, feeds)]
     for _ in range(4):
         shaken = {
-            k: v.astype(np.float64) * (1 + (5e-4 if half else 6e-8) * rng.choice([-1, 1], v.shape))
+            k: np.asarray(v.astype(np.float64) * (1 + (5e-4 if half else 6e-8) * rng.choice([-1, 1], v.shape)))
             if v.dtype.kind in "fV"
             else v
             for k, v in feeds.items()
