@@ -111,6 +111,7 @@ constexpr uint32_t kOrtApi24Slots = 415;
   X(63, GetSymbolicDimensions, OrtStatus*, (const OrtTensorTypeAndShapeInfo*, const char**, size_t))                  \
   X(65, GetTensorTypeAndShape, OrtStatus*, (const OrtValue*, OrtTensorTypeAndShapeInfo**))                            \
   X(72, MemoryInfoGetId, OrtStatus*, (const OrtMemoryInfo*, int*))                                                    \
+  X(75, AllocatorAlloc, OrtStatus*, (OrtAllocator*, size_t, void**))                                                  \
   X(76, AllocatorFree, OrtStatus*, (OrtAllocator*, void*))                                                            \
   X(77, AllocatorGetInfo, OrtStatus*, (const OrtAllocator*, const OrtMemoryInfo**))                                   \
   X(87, KernelInfoGetAttribute_string, OrtStatus*, (const OrtKernelInfo*, const char*, char*, size_t*))               \

@@ -122,8 +122,8 @@ struct NodeKernel::State {
   const Api& api;
   std::string node;  // for messages
   std::shared_ptr<const Program> program;
-  Provider provider = Provider::cpu;
-  CudaOptions options;
+  const Provider provider;
+  const CudaOptions options;
   std::vector<Type> input_types;
   std::vector<ONNXTensorElementDataType> input_ort_types;
   std::vector<Type> output_types;
@@ -133,7 +133,8 @@ struct NodeKernel::State {
   Runnables runnables;
   Runnable* only = nullptr;  // where the program takes no axes
 
-  State(const Api& a, const OrtKernelInfo* info) : api(a), memory(a, info) {}
+  State(const Api& a, const OrtKernelInfo* info, Provider p, const CudaOptions& o)
+      : api(a), provider(p), options(o), memory(a, info, p == Provider::cuda) {}
 
   void create(const OrtKernelInfo* info, bool takes_axes) {
     program = cached_program(read_string(
@@ -290,9 +291,7 @@ struct NodeKernel::State {
 
 NodeKernel::NodeKernel(const Api& api, const OrtKernelInfo* info, bool takes_axes, Provider provider,
                        const CudaOptions& options)
-    : state_(std::make_unique<State>(api, info)) {
-  state_->provider = provider;
-  state_->options = options;
+    : state_(std::make_unique<State>(api, info, provider, options)) {
   state_->node =
       "onnxfuse: node '" +
       read_string(api, [&](char* out, size_t* size) { return api.KernelInfo_GetNodeName(info, out, size); }) + "': ";

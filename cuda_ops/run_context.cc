@@ -6,7 +6,8 @@
 
 namespace onnxfuse {
 
-DeviceMemory::DeviceMemory(const Api& api, const OrtKernelInfo* info) : api_(api) {
+DeviceMemory::DeviceMemory(const Api& api, const OrtKernelInfo* info, bool has_streams)
+    : api_(api), has_streams_(has_streams) {
   api.check(api.KernelInfoGetAllocator(info, OrtMemTypeDefault, &allocator_));
   if (OrtStatus* status = api.AllocatorGetInfo(allocator_, &info_)) {
     api.ReleaseAllocator(allocator_);
@@ -24,7 +25,9 @@ int DeviceMemory::device_id() const {
 
 void* DeviceMemory::take(const OrtKernelContext* context, size_t bytes) const {
   void* memory = nullptr;
-  api_.check_memory(api_.KernelContext_GetScratchBuffer(context, info_, bytes, &memory),
+  // ONNX Runtime 1.18 to 1.22 ask the context's stream in any case, and end the process where there is none.
+  api_.check_memory(has_streams_ ? api_.KernelContext_GetScratchBuffer(context, info_, bytes, &memory)
+                                 : api_.AllocatorAlloc(allocator_, bytes, &memory),
                     [&] { return "cannot get " + std::to_string(bytes) + " bytes of memory for partial results"; });
   return memory;
 }

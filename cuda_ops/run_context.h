@@ -11,18 +11,20 @@ namespace onnxfuse {
 // The memory of the device that a kernel runs on.
 class DeviceMemory {
  public:
-  DeviceMemory(const Api& api, const OrtKernelInfo* info);
+  DeviceMemory(const Api& api, const OrtKernelInfo* info, bool has_streams);
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   int device_id() const;
-  // Ordered by the context's stream: what is released may be handed out again to work that is queued later.
+  // Where the device has streams, ordered by the context's: what is released may be handed out again to work that is
+  // queued later.
   void* take(const OrtKernelContext* context, size_t bytes) const;
   void release(void* memory) const noexcept;
 
  private:
   const Api& api_;
+  const bool has_streams_;
   OrtAllocator* allocator_ = nullptr;
   const OrtMemoryInfo* info_ = nullptr;  // the allocator's own
 };

@@ -189,16 +189,20 @@ void Compiler::write_power(int v) {
   const Form form = value(v).form;
   const TileFn multiply = tile_.primitive(Op::op_mul, s.type, 0);
   const int base = expanded(s.operands[0], form);
-  if (is_constant(s.operands[1], 2)) release_operands(v);  // else it is still read after the first product
-  const int out = place(v).reg = destination(v);
-  Instruction i = call(multiply, form, out, base, base);
-  if (s.type == Type::f32) i.work = Work::primitive;
-  i.op = Op::op_mul;
-  code(v).push_back(i);
-  if (is_constant(s.operands[1], 2)) return;
-  i.a = static_cast<uint16_t>(out);
-  code(v).push_back(i);
+  const auto product = [&](int out, int a) {
+    Instruction i = call(multiply, form, out, a, base);
+    if (s.type == Type::f32) i.work = Work::primitive;
+    i.op = Op::op_mul;
+    code(v).push_back(i);
+  };
+  const bool cube = is_constant(s.operands[1], 3);
+  // Not where the cube goes: that may be an output in the place of the base, which is read again.
+  const int square = cube ? memory_.take_temporary(size_of(v), form) : base;
+  if (cube) product(square, base);
   release_operands(v);
+  place(v).reg = destination(v);
+  product(place(v).reg, square);
+  if (cube) memory_.give_back(static_cast<uint16_t>(square), size_of(v), form);
 }
 
 void Compiler::write_store(size_t index) {
