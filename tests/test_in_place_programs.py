@@ -87,3 +87,34 @@ def test_powers(type_: str, dot: str, exponent: str) -> None:
     np.testing.assert_array_equal(
         run(between_copies(parse(text), [array], "FusedElementwise"), [array])[0], array ** int(exponent)
     )
+
+
+ELSEWHERE = {
+    "a kernel behind": (
+        "space d0=64 d1=64\n%0 = input 0 f32 [d0, d1]\n%1 = exp f32 %0\noutput 0 f32 [d0, d1] %1\n"
+        "space d0=64 d1=64\n%0 = input 0 f32 [d0, d1]\n%1 = relu f32 %0\noutput 1 f32 [d0, d1] %1\n"
+    ),
+    "halves that change places": (
+        "space d0=32 d1=64\n%0 = input 0 f32 [d0+32, d1]\noutput 0 f32 [d0:64, d1] %0\n"
+        "space d0=32 d1=64\n%0 = input 0 f32 [d0:64, d1]\noutput 0 f32 [d0+32:64, d1] %0\n"
+    ),
+    "behind a tensor of another rank": (
+        "space d0=64 d1=64\n%0 = input 0 f32 [d1]\n%1 = input 1 f32 [d1, d0]\n%2 = mul f32 %0 %1\n"
+        "output 0 f32 [d0, d1] %2\n"
+    ),
+    "a row read again": (  # a softmax whose row has a number far above its neighbours
+        "space d0=64 | d1=64 |\n%0 = input 0 f32 [d0, d1]\n%1 = reduce_max f32 %0\n%2 = sub f32 %0 %1\n"
+        "%3 = exp f32 %2\n%4 = reduce_sum f32 %3\n%5 = div f32 %3 %4\noutput 0 f32 [d0, d1] %5\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_what_reads_other_places(name: str) -> None:
+    program = parse("onnxfuse 1\n" + ELSEWHERE[name])
+    rng = np.random.default_rng(1)
+    arrays: list[Array] = [
+        rng.standard_normal([64, 64] if rank == 2 else [1]).astype(np.float32) for _, rank in program.inputs
+    ]
+    arrays[-1][:, 33] = 500
+    check(program, arrays)
