@@ -102,6 +102,23 @@ def test_maps(name: str, type_: str) -> None:
     check(text, inputs, [opset for opset in OPSETS if opset >= since])
 
 
+@pytest.mark.parametrize("extents", [(2, 0), (0, 2), (3, 2)])
+@pytest.mark.parametrize("type_", ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "bool", "f16", "f32"])
+@pytest.mark.parametrize("op", ["reduce_max", "reduce_min"])
+@pytest.mark.parametrize("axes", [False, True])
+def test_maximum_and_minimum_of_nothing(op: str, type_: str, extents: tuple[int, int], axes: bool) -> None:
+    """Both are an end of the type's own range, whatever wider type standard operators compute in."""
+    given, tensor = ("axes 0 i64 [1] d0 d1\n", 1) if axes else ("", 0)
+    text = (
+        f"onnxfuse 1\nspace d0 {'d1' if axes else '| d1 |'}\n{given}%0 = input {tensor} {type_} [d0, d1]\n"
+        f"%1 = {op} {value_type(type_)} %0\noutput 0 {type_} [d0, {'d1' if axes else '0'}] %1\n"
+    )
+    program, x = Program.parse(text), array(type_, extents, np.random.default_rng(0))
+    inputs = [np.array([1]), x] if axes else [x]
+    for opset in (18, 20) if axes else (11, 12, 13, 18, 20):
+        assert_agree(program, run(model_of(program, opset), inputs), inputs, opset)
+
+
 def parts_program(space: str, maps: Sequence[str]) -> str:
     lines = ["%0 = input 0 f32 [d0, d1]", "%1 = neg f32 %0", "%2 = const f32 0.5"]
     stores = [f"output 0 f32 {map_} %{n % 2}" for n, map_ in enumerate(maps)]

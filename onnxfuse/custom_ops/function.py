@@ -14,7 +14,7 @@ from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import Apply, Const, Input, Kernel, Program
 from onnxfuse.custom_ops.reads import read
 from onnxfuse.custom_ops.scans import argument, scan
-from onnxfuse.custom_ops.spell import compute_type, spell
+from onnxfuse.custom_ops.spell import compute_type, narrowed, spell
 from onnxfuse.custom_ops.spell_axes import reduce_over, scan_over
 from onnxfuse.custom_ops.stores import Part, store
 from onnxfuse.custom_ops.types import to_numpy
@@ -113,5 +113,7 @@ def _reduce(space: Space, apply: Apply, x: Value) -> Value:
     if wide is None or primitive.onnx is None:
         raise NoFunctionError(f"{primitive.onnx} of {x.type} does not exist in opset {e.opset}")
     axes = [place for place, k in enumerate(space.axes(x.rank)) if k in reduced]
-    name = e.cast(e.reduce(primitive.onnx, e.cast(x.name, x.type, wide), axes), wide, x.type)
+    name = e.reduce(primitive.onnx, e.cast(x.name, x.type, wide), axes)
+    may_be_empty = not all(space.kernel.extents[k] for k in reduced)  # 0 or unknown
+    name = narrowed(e, apply.op, name, wide, x.type, may_be_empty=may_be_empty)
     return Value(name, x.type, x.rank, {k: own for k, own in x.sources.items() if k not in reduced})

@@ -19,7 +19,7 @@ from onnxfuse.custom_ops.types import (
     to_numpy,
 )
 
-__all__ = ["compute_type", "spell"]
+__all__ = ["compute_type", "narrowed", "spell"]
 
 # Exact in float64 for integers of up to 32 bits, whatever the operands.
 _EXACT = (
@@ -75,6 +75,21 @@ def _holds(wider: str, type_: str) -> bool:
         wide_high = 2**24 if wider == "f32" else 2**53
         wide_low = -wide_high
     return wide_low <= low and high <= wide_high
+
+
+def narrowed(emitter: Emitter, op: str, value: str, wide: str, type_: str, *, may_be_empty: bool) -> str:
+    """What a reduction that was computed in a wider type gives, in its own.
+
+    The maximum or minimum of nothing is an end of the wider type's range, which a Cast makes one of its own only where
+    it is unsigned.
+    """
+    if may_be_empty and wide != type_ and type_ in ("bool", "i8", "i16", "i32"):
+        low, high = (0, 1) if type_ == "bool" else integer_range(type_)
+        if op == "reduce_max":
+            value = spell(emitter, "max", wide, [value, emitter.scalar(low, wide)])
+        elif op == "reduce_min":
+            value = spell(emitter, "min", wide, [value, emitter.scalar(high, wide)])
+    return emitter.cast(value, wide, type_)
 
 
 def spell(emitter: Emitter, op: str, type_: str, operands: Sequence[str]) -> str:

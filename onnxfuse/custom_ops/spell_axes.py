@@ -8,7 +8,7 @@ from onnxfuse.custom_ops.over_axes import varying
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import Apply, Output
 from onnxfuse.custom_ops.runtime_axes import RuntimeAxes
-from onnxfuse.custom_ops.spell import compute_type
+from onnxfuse.custom_ops.spell import compute_type, narrowed
 
 __all__ = ["reduce_over", "scan_over", "store_over"]
 
@@ -25,7 +25,8 @@ def reduce_over(space: Space, axes: RuntimeAxes, apply: Apply, x: Value) -> Valu
     e.require(f"{op} with axes as an input", 13 if op == "ReduceSum" else 18)
     inputs = [e.cast(x.name, x.type, wide), _numbers(space, axes)]
     name = e.node(op, inputs, keepdims=1, **({"noop_with_empty_axes": 1} if axes.noop else {}))
-    return Value(e.cast(name, wide, x.type), x.type, x.rank)
+    may_be_empty = not all(space.kernel.extents[d] for d in axes.dims)  # 0 or unknown
+    return Value(narrowed(e, apply.op, name, wide, x.type, may_be_empty=may_be_empty), x.type, x.rank)
 
 
 def scan_over(space: Space, axes: RuntimeAxes, apply: Apply, x: Value) -> Value:
