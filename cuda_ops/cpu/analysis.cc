@@ -36,12 +36,15 @@ Analysis::Analysis(const Kernel& kernel, const BoundKernel& bound, const Layout&
 
 Scope Analysis::scope_of(uint32_t deps) const {
   if (deps & loop_mask_) return deps & tile_mask_ ? Scope::tile : Scope::loop;
-  if (deps & tile_mask_) return layout_.item_is_point() ? Scope::tile : Scope::item;
+  const uint32_t moving = layout_.schedule == Schedule::band ? row_mask_ : layout_.item_is_point() ? tile_mask_ : 0;
+  if (deps & moving) return Scope::tile;
+  if (deps & tile_mask_) return Scope::item;
   return deps & grid_mask_ ? Scope::item : Scope::task;
 }
 
 Form Analysis::form_of(uint32_t deps) const {
-  if (layout_.schedule != Schedule::whole) return deps & tile_mask_ ? kFull : kScalar;
+  if (layout_.schedule == Schedule::column || layout_.schedule == Schedule::row)
+    return deps & tile_mask_ ? kFull : kScalar;
   return static_cast<Form>((deps & row_mask_ ? kRows : 0u) | (deps & inner_mask_ ? kInner : 0u));
 }
 
@@ -116,6 +119,7 @@ Store Analysis::make_store(const Output& output, const Access& access) const {
       if (lacks(layout_.loop[d])) s.guard_loop |= 1u << d;
   // In the row schedule, tasks may share a row: see Task.
   if (!layout_.tile.empty() && layout_.blocks > 1 && lacks(layout_.tile[0])) s.guard_block = true;
+  if (handing_ == Handing::shared && layout_.schedule == Schedule::column && !in_pass(s.scope)) s.guard_block = true;
   s.contiguous = s.form != kScalar && natural(access, s.form);
   return s;
 }
@@ -199,7 +203,7 @@ void Analysis::absorb_operands() {
     if (!value(v).needed || value(v).absorbed || s.type != Type::f32 ||
         (s.op != Op::op_add && s.op != Op::op_exp && !reduces))
       continue;
-    if (reduces && layout_.schedule == Schedule::column) continue;
+    if (reduces && (layout_.schedule == Schedule::column || layout_.schedule == Schedule::band)) continue;
     for (int i = 0; i < s.operand_count; ++i) {
       const int inner = s.operands[i];
       const Statement& p = statement(inner);

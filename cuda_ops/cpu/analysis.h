@@ -14,7 +14,7 @@ enum class Scope : uint8_t { task, item, loop, tile };
 inline bool in_pass(Scope scope) { return scope >= Scope::loop; }
 
 // Which elements a value has: one, or one for each index of the tile's first dimension (bit 0), of its inner ones (bit
-// 1). All but the whole schedule know one element and all points only.
+// 1). Columns and rows know one element and all points only.
 enum Form : unsigned { kScalar = 0, kRows = 1, kInner = 2, kFull = 3 };
 
 struct Value {

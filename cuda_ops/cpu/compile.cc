@@ -184,8 +184,8 @@ KernelPlan compile_kernel(const Kernel& kernel, const BoundKernel& bound, const 
     compiler = make(Handing::keep, kWholeRow);
     plan = compiler->compile();
   }
-  const bool shares = plan.layout.item_is_point() && plan.items < kFewItems && plan.item_cost >= kLongItem &&
-                      plan.tiles() > 1 && compiler->shareable();
+  const bool shares = plan.layout.schedule != Schedule::whole && plan.items < kFewItems &&
+                      plan.item_cost >= kLongItem && plan.tiles() > 1 && compiler->shareable();
   if (!shares && compiler->kept_bytes() <= kMostKept) return plan;
   plan = make(shares ? Handing::shared : Handing::again, kWholeRow)->compile();
   plan.shares_rows = shares;

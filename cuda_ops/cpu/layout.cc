@@ -7,12 +7,10 @@
 namespace onnxfuse::cpu {
 namespace {
 
-constexpr int64_t kTile = 1024;            // points: a few tiles of 4-byte elements lie in the first-level cache
-constexpr int64_t kRows = 2048;            // points of whole rows that are computed together
-constexpr int64_t kRowsOfMemory = 512;     // the same of large tensors, see points_of_rows
-constexpr int64_t kRowsAlone = 8192;       // the same where each row is finished on its own, see there
-constexpr int64_t kShortTile = 256;        // a tile shorter than this takes in another dimension
-constexpr int64_t kColumnBytes = 1 << 20;  // of a column schedule's points, if each has 4 bytes
+constexpr int64_t kTile = 1024;         // points: a few tiles of 4-byte elements lie in the first-level cache
+constexpr int64_t kRows = 2048;         // points of whole rows that are computed together
+constexpr int64_t kRowsOfMemory = 512;  // the same of large tensors, see points_of_rows
+constexpr int64_t kRowsAlone = 8192;    // the same where each row is finished on its own, see there
 
 bool steps_alike(const Access& access, int outer, int64_t outer_stride_expected) {
   return access.strides.empty() || access.strides[static_cast<size_t>(outer)] == outer_stride_expected;
@@ -97,6 +95,18 @@ void take_rows(Layout& layout, std::vector<Dim>& kept, const std::vector<Dim>& r
   layout.blocks = (layout.tile_extent + layout.block - 1) / layout.block;
 }
 
+// Some points of the last reduced dimension, in blocks, and all columns.
+void take_band(Layout& layout, std::vector<Dim>& kept, std::vector<Dim>& reduced, size_t columns) {
+  layout.tile.push_back(reduced.back());
+  reduced.pop_back();
+  layout.tile.insert(layout.tile.end(), kept.end() - static_cast<std::ptrdiff_t>(columns), kept.end());
+  kept.resize(kept.size() - columns);
+  layout.tile_extent = layout.tile[0].extent;
+  for (size_t d = 1; d < layout.tile.size(); ++d) layout.inner *= layout.tile[d].extent;
+  layout.block = std::min(layout.tile_extent, kTile / layout.inner);
+  layout.blocks = (layout.tile_extent + layout.block - 1) / layout.block;
+}
+
 int64_t product(const std::vector<Dim>& dims) {
   int64_t points = 1;
   for (const Dim& d : dims) points *= d.extent;
@@ -126,21 +136,33 @@ int64_t points_of_tensors(const BoundKernel& bound) {
 bool comes_from_memory(const BoundKernel& bound) { return points_of_tensors(bound) >= last_level_cache() / 2 / 4; }
 bool may_come_from_memory(const BoundKernel& bound) { return points_of_tensors(bound) >= last_level_cache() / 4 / 4; }
 
+bool takes_order(const Kernel& kernel) {
+  return std::any_of(kernel.statements.begin(), kernel.statements.end(),
+                     [](const Statement& s) { return is_scan(s.op) || is_argument(s.op); });
+}
+
 Layout make_layout(const Kernel& kernel, const BoundKernel& bound, int64_t whole_row) {
   Layout layout;
   std::vector<Dim> kept, reduced;
   int64_t inner = 1;  // points of the dimensions inside of the reduced ones
+  size_t inner_dims = 0;
   for (const Dim& d : merge_dims(kernel, bound)) {
     (d.reduced ? reduced : kept).push_back(d);
-    if (!d.reduced && !reduced.empty()) inner *= d.extent;
+    if (d.reduced || reduced.empty()) continue;
+    inner *= d.extent;
+    ++inner_dims;
   }
   layout.reduced_points = product(reduced);
   const bool reduces = kernel.space.reduced > 0;
-  if (!reduces || reduced.empty() || layout.reduced_points < 16 || inner >= 16) {
+  if (inner > 1 && inner <= kTile && reduced.back().extent * inner >= kShortTile && !takes_order(kernel)) {
+    layout.schedule = Schedule::band;
+    take_band(layout, kept, reduced, inner_dims);
+    layout.loop = reduced;
+  } else if (!reduces || reduced.empty() || layout.reduced_points < 16 || inner >= 16) {
     layout.schedule = Schedule::column;
     int64_t limit = kTile;
     if (!reduced.empty() && layout.reduced_points > 0)
-      limit = std::clamp<int64_t>(kColumnBytes / 4 / layout.reduced_points / 64 * 64, 64, kTile);
+      limit = std::clamp<int64_t>(last_level_cache() / 4 / 4 / layout.reduced_points / 64 * 64, kShortTile, kTile);
     choose_tile(layout, kept, limit);
     layout.loop = reduced;
   } else if (layout.reduced_points <= whole_row) {

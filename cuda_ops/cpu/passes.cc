@@ -18,6 +18,11 @@ bool Analysis::has_scans(bool reverse) const {
 }
 
 bool Analysis::shareable() const {
+  if (layout_.schedule == Schedule::column) {
+    // Tasks of an item cannot tell the first block by its number; arguments of columns are not joined.
+    const auto guards_block = [](const Store& s) { return s.guard_block; };
+    return passes_ > 0 && !takes_order(kernel_) && std::none_of(stores_.begin(), stores_.end(), guards_block);
+  }
   for (int v = 0; v < count(); ++v)
     if (value(v).needed && statement(v).op == Op::op_scan_prod && is_float(statement(v).type)) return false;
   return !has_scans(true) || !has_scans(false);
@@ -65,7 +70,9 @@ int Analysis::lender(int v) const {
   for (const Store& s : stores_)
     if (s.v == v && in_pass(s.scope) && x.stage == x.last_pass) return -1;
   const int store = direct_store(reader);
-  return store >= 0 && type_size(statement(reader).type) == type_size(statement(v).type) ? store : -1;
+  return store >= 0 && x.form == value(reader).form && type_size(statement(reader).type) == type_size(statement(v).type)
+             ? store
+             : -1;
 }
 
 // Whether a later pass had better compute the value again: an input, or simple arithmetic on one.

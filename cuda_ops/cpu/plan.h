@@ -7,6 +7,8 @@
 //   column  an item is a tile of dimensions that are not reduced, a pass goes over the reduced ones point by point;
 //           without reductions there is no pass
 //   row     an item is a point of the dimensions that are not reduced, a pass goes over the reduced ones tile by tile
+//   band    for few columns, which are inside of the reduced dimensions: an item is a point of the other dimensions, a
+//           pass goes over the reduced ones by tiles of some points of the innermost and all columns
 //   whole   for rows that are not long: an item is a tile of a few whole rows, and there is no pass
 #pragma once
 
@@ -26,7 +28,11 @@ struct Dim {
   bool reduced = false;
 };
 
-enum class Schedule : uint8_t { column, row, whole };
+enum class Schedule : uint8_t { column, row, band, whole };
+
+// Points. A tile that is shorter takes in another dimension; and where its inner dimensions are shorter, what varies
+// with its first one only is copied to all points rather than taken row by row.
+constexpr int64_t kShortTile = 256;
 
 struct Layout {
   Schedule schedule = Schedule::column;
@@ -39,13 +45,16 @@ struct Layout {
   int64_t blocks = 1;
   int64_t reduced_points = 1;
 
-  bool item_is_point() const { return schedule == Schedule::row; }  // else a block of the tile
+  bool item_is_point() const { return schedule == Schedule::row || schedule == Schedule::band; }  // else a block
   size_t capacity() const { return static_cast<size_t>(block * inner); }
 };
 
 // Points of the longest rows that the whole schedule takes: a few of their 4-byte elements lie in the second-level
 // cache; of a softmax, which goes over a row twice, one.
 constexpr int64_t kWholeRow = 16384, kWholeSoftmax = 131072;
+
+// Whether a point's place among the reduced ones matters: in scans and arguments.
+bool takes_order(const Kernel& kernel);
 
 // Chooses the schedule. No extent but those of reduced dimensions may be 0.
 Layout make_layout(const Kernel& kernel, const BoundKernel& bound, int64_t whole_row);
@@ -79,9 +88,10 @@ struct CopyPattern {
 
 struct Instruction {
   // How many elements fn takes: one; the indices of a block; the points of the inner tile dimensions; both; the same of
-  // a whole block. steps: inner points, once for each index of a block, each time farther by the steps. pipeline: a
-  // number of instructions at once, in place of fn.
-  enum class Count : uint8_t { one, rows, inner, tile, capacity, steps, pattern, pipeline };
+  // a whole block. steps: inner points, once for each index of a block, each time farther by the steps. halves: joins
+  // the accumulators of a whole block's rows, step_out bytes each, into those of the first. pipeline: a number of
+  // instructions at once, in place of fn.
+  enum class Count : uint8_t { one, rows, inner, tile, capacity, steps, halves, pattern, pipeline };
   TileFn fn = nullptr;
   uint16_t out = 0, a = 0, b = 0, c = 0;
   Count count = Count::one;
@@ -140,8 +150,9 @@ struct Pass {
 struct Accumulator {
   uint16_t reg;
   size_t pass;
-  size_t words;
-  TileFn merge;  // takes accumulator a into out
+  size_t words;   // of all
+  size_t number;  // one, or one for each point of a tile
+  TileFn merge;   // takes accumulators a into out
 };
 
 // Of a scan of rows that tasks share: its state in the pass that scans, and in the one before, which finds what a part
@@ -171,7 +182,7 @@ struct KernelPlan {
   std::vector<Code> item_code;  // one more than passes
   std::vector<Pass> passes;
   std::vector<Accumulator> accumulators;
-  // The items are few, so several tasks share each: row schedule, nothing is kept in the arena.
+  // The items are few, so several tasks share each: another than the whole schedule, nothing is kept in the arena.
   bool shares_rows = false;
   bool streams = false;     // outputs are so large that they go past the caches where nothing reads them again
   bool rows_alone = false;  // an instruction finishes row after row, and so stores all the time

@@ -194,6 +194,7 @@ template <class R, class T, bool mean>
 static ReductionFns reduction_of() {
   using A = Accumulator<R, T>;
   ReductionFns fns = {1,
+                      sizeof(Stored<A>),
                       init_loop<R, A>,
                       row_loop<R, T>,
                       column_loop<R, A, T>,

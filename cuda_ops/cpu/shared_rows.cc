@@ -60,6 +60,13 @@ class SharedRows {
   }
   uint64_t* joined(int64_t item) { return joined_.data() + static_cast<size_t>(item) * words_; }
 
+  // Of an item's accumulators of a kind: an item may be a block of columns that is shorter than others.
+  size_t number(const Accumulator& a, int64_t item) const {
+    const Layout& l = plan_.layout;
+    if (a.number == 1 || l.item_is_point()) return a.number;
+    return static_cast<size_t>(std::min(l.block, l.tile_extent - item % l.blocks * l.block) * l.inner);
+  }
+
   // visit(accumulator, where it stands among the words) for those of a pass
   template <class Visit>
   void visit_accumulators(size_t pass, const Visit& visit) const {
@@ -99,7 +106,7 @@ class SharedRows {
     visit_accumulators(pass, [&](const Accumulator& a, size_t word) {
       std::memcpy(joined(item) + word, found(item, 0) + word, a.words * sizeof(uint64_t));
       for (int64_t part = 1; part < parts_; ++part)
-        a.merge(joined(item) + word, found(item, part) + word, nullptr, nullptr, 1);
+        a.merge(joined(item) + word, found(item, part) + word, nullptr, nullptr, number(a, item));
     });
   }
 

@@ -136,11 +136,14 @@ void Task::set_block(int64_t block) {
 }
 
 void Task::enter(int64_t item) {
-  grid_.seek(layout_.grid, item);
-  place(0);
+  const int64_t blocks = layout_.item_is_point() ? 1 : layout_.blocks;
+  grid_.seek(layout_.grid, item / blocks);
+  place(item % blocks);
+  set_block(layout_.item_is_point() ? 0 : item % blocks);
 }
 
 void Task::run_item_code(size_t pass, bool lead) {
+  if (layout_.item_is_point()) rows_ = layout_.block;
   loop_.nonzero = 0;
   block_ = lead ? 0 : 1;
   execute(plan_.item_code[pass]);
@@ -148,7 +151,10 @@ void Task::run_item_code(size_t pass, bool lead) {
 
 void Task::run_item(int64_t block) {
   place(block);
-  if (!layout_.item_is_point()) set_block(block);
+  if (layout_.item_is_point())
+    rows_ = layout_.block;  // of the code before a pass
+  else
+    set_block(block);
   if (plan_.softmax_state >= 0) {
     auto& state = *reinterpret_cast<SoftmaxState*>(reg_[static_cast<size_t>(plan_.softmax_state)]);
     if (!begun_) state = {};
@@ -165,6 +171,7 @@ void Task::run_item(int64_t block) {
     execute(plan_.item_code[p]);
     run_tiles(p, 0, tiles);
     block_ = block;
+    if (layout_.item_is_point()) rows_ = layout_.block;
     loop_.nonzero = 0;
   }
   if (!plan_.rows_alone && layout_.schedule == Schedule::whole && block + 1 < layout_.blocks)
@@ -254,6 +261,9 @@ void Task::execute(const Instruction& i) {
     case Instruction::Count::steps:
       call_in_steps(i);
       break;
+    case Instruction::Count::halves:
+      join_rows(i);
+      break;
     case Instruction::Count::pattern: {
       const CopyPattern& p = plan_.patterns[i.pattern];
       copy_dims(reg_[i.out], reg_[i.a], p.dims.data(), p.dims.size(), p.per_block ? rows_ : 1, p.size);
@@ -262,6 +272,15 @@ void Task::execute(const Instruction& i) {
     case Instruction::Count::pipeline:
       run_pipeline(plan_.pipelines[i.pattern]);
       break;
+  }
+}
+
+void Task::join_rows(const Instruction& i) {
+  const size_t inner = static_cast<size_t>(layout_.inner);
+  for (size_t rows = static_cast<size_t>(layout_.block); rows > 1;) {
+    const size_t half = rows / 2;
+    rows -= half;
+    i.fn(reg_[i.out], reg_[i.out] + rows * inner * i.step_out, nullptr, nullptr, half * inner);
   }
 }
 

@@ -25,8 +25,8 @@ class Task {
   // Items first to last, without the last.
   void run(int64_t first, int64_t last);
 
-  // Of the row schedule, whose long rows several tasks share: goes to an item; runs the code before a pass; runs the
-  // pass over some of its tiles (numbered in the pass' order). Only the lead stores values of the row.
+  // Of an item that several tasks share: goes to it; runs the code before a pass; runs the pass over some of its tiles
+  // (numbered in the pass' order). Only the lead stores values of the item.
   void enter(int64_t item);
   void run_item_code(size_t pass, bool lead);
   void run_tiles(size_t pass, int64_t first, int64_t last);
@@ -42,6 +42,7 @@ class Task {
   void execute(const Instruction& i);
   void call(const Instruction& i, size_t n) { i.fn(reg_[i.out], reg_[i.a], reg_[i.b], reg_[i.c], n); }
   void call_in_steps(const Instruction& i);
+  void join_rows(const Instruction& i);
   void run_pipeline(const Pipeline& p);
 
   const KernelPlan& plan_;

@@ -14,6 +14,7 @@ using TileFn = void (*)(void* out, const void* a, const void* b, const void* c, 
 // A reduction works on accumulators of its own type, each of as many words of 8 bytes.
 struct ReductionFns {
   size_t words;
+  size_t size;    // bytes from one accumulator to the next; 0: they lie in another way
   TileFn init;    // out: n accumulators, set to the identity
   TileFn row;     // out: one accumulator, takes in n elements of a
   TileFn column;  // out: n accumulators, each takes in its element of a

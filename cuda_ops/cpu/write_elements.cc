@@ -21,7 +21,8 @@ void Compiler::write_call(int v, const int* operands, int count, Work work, cons
   for (int k = 0; k < count; ++k)
     if (form != kScalar && (in[k].form == kScalar || (in_steps && in[k].form == kRows))) scalars |= 1u << k;
   TileFn fn = find(scalars);
-  if (fn == nullptr) {
+  const bool short_rows = layout_.schedule == Schedule::band && layout_.inner < kShortTile;
+  if (fn == nullptr || (in_steps && short_rows)) {
     in_steps = false;
     for (int k = 0; k < count; ++k) {
       in[k].reg = expanded(operands[k], form);

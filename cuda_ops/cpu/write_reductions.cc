@@ -37,6 +37,7 @@ void Compiler::mark_fold(Instruction& i, int v, int operands) const {
 }
 
 bool Compiler::accumulates_tiles(int v) const {
+  if (layout_.schedule == Schedule::band) return true;
   return !layout_.item_is_point() && value(statement(v).operands[0]).form == kFull;
 }
 
@@ -45,16 +46,18 @@ void Compiler::write_init(int v) {
   const size_t words = reduction(v).words;
   place(v).accumulator = memory_.buffer(8 * words, form);
   plan_.item_code[static_cast<size_t>(pass_)].push_back(call(reduction(v).init, form, place(v).accumulator, 0));
-  plan_.accumulators.push_back(
-      {static_cast<uint16_t>(place(v).accumulator), static_cast<size_t>(pass_), words, reduction(v).merge});
+  const size_t number = form == kFull ? layout_.capacity() : 1;
+  plan_.accumulators.push_back({static_cast<uint16_t>(place(v).accumulator), static_cast<size_t>(pass_), words * number,
+                                number, reduction(v).merge});
 }
 
 void Compiler::write_accumulate(int v) {
   int operands[2];
   const int count = reduction_operands(v, operands);
-  if (!layout_.item_is_point()) {
-    this_pass().tile_code.push_back(call(reduction(v).column, accumulates_tiles(v) ? kFull : kScalar,
-                                         place(v).accumulator, place(operands[0]).reg));
+  if (layout_.schedule != Schedule::row) {
+    const Form form = accumulates_tiles(v) ? kFull : kScalar;
+    const int a = expanded(operands[0], form);
+    this_pass().tile_code.push_back(call(reduction(v).column, form, place(v).accumulator, a));
   } else {
     const int a = expanded(operands[0], kFull), b = count == 2 ? expanded(operands[1], kFull) : 0;
     Instruction i =
@@ -71,6 +74,12 @@ uint16_t Compiler::count_register() {
 }
 
 void Compiler::write_finish(int v) {
+  if (layout_.schedule == Schedule::band) {
+    Instruction i = call(reduction(v).merge, kFull, place(v).accumulator, 0);
+    i.count = Instruction::Count::halves;
+    i.step_out = static_cast<uint32_t>(reduction(v).size);
+    code(v).push_back(i);
+  }
   place(v).reg = destination(v);
   code(v).push_back(call(reduction(v).finish, value(v).form, place(v).reg, place(v).accumulator, count_register()));
 }
