@@ -274,7 +274,7 @@ LINES = [
     Line("ONNX Runtime: make_dim_param_fixed", fixed_dimension, SOUND),
     Line("onnxconverter-common: float16", common_float16, (ALL, UNLOADABLE, UNLOADABLE), 2e-2),
     Line("onnxsim", simplify, SOUND),
-    Line("onnxslim", slim, (SOME, RIGHT, WRONG)),
+    Line("onnxslim", slim, (SOME, RIGHT, UNLOADABLE)),
     Line("onnxoptimizer", optimizer, SOUND),
     Line("onnxscript: optimizer", script_optimizer, (NONE, RIGHT, RIGHT)),
     Line("onnx_ir: load and save", ir_round_trip, SOUND),

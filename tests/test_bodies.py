@@ -10,6 +10,7 @@ from graph_check import check, fused_nodes
 from graphs import feeds_for, fused, optimized, parse
 
 from onnxfuse import optimize
+from onnxfuse.custom_ops.overloads import GUARD
 from onnxfuse.runtime import make_session, run
 
 # Seen on 1.18.1, 1.20.1 and 1.22.1; 1.27.0 and later are right.
@@ -112,7 +113,7 @@ def test_equal_names_in_two_bodies() -> None:
     assert len(fused_nodes(result)) == 4
     assert len({f.name for f in report.fusions}) == 4
     # Equal programs share one function, also with a fused node of the other branch.
-    assert len(result.functions) == 2
+    assert len([f for f in result.functions if f.overload != GUARD]) == 2
 
 
 FUNCTION = (

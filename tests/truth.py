@@ -48,6 +48,11 @@ def run(
     return list(session.run(None, dict(feeds)))
 
 
+def knows_overloads() -> bool:
+    """Whether this ONNX Runtime tells local functions of one name apart."""
+    return tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 27)
+
+
 def in_wider_types(
     model: onnx.ModelProto, feeds: Feeds, rounded: np.random.Generator | None = None
 ) -> list[Any] | None:

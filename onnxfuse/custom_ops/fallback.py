@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import onnx
 import onnx_graphsurgeon as gs
 
 from onnxfuse.custom_ops import DOMAIN, OP_TYPES
 from onnxfuse.custom_ops.function import to_function
-from onnxfuse.custom_ops.overloads import is_mark, mark, mark_name, marked
+from onnxfuse.custom_ops.overloads import guards
 from onnxfuse.custom_ops.program import Program
 from onnxfuse.custom_ops.retype import retyped
 from onnxfuse.custom_ops.types import from_numpy
@@ -22,12 +20,11 @@ __all__ = ["refresh_functions"]
 def refresh_functions(editor: ModelEditor, opset: int, fallback: bool) -> None:
     """Makes the domain's functions those that the model's fused nodes need: missing and stale ones are written anew.
 
-    A program is fitted to the types of its tensors first, which a converter to float16 changes. Where functions share a
-    name, they and their nodes are marked (overloads.py). Without `fallback` no function is added. Raises ProgramError
-    naming a node whose program is not valid, or not one for its inputs and outputs.
+    A program is fitted to the types of its tensors first, which a converter to float16 changes. Without `fallback` no
+    function is added. Raises ProgramError naming a node whose program is not valid, or not one for
+    its inputs and outputs.
     """
     wanted: dict[tuple[str, str], onnx.FunctionProto] = {}
-    callers: list[gs.Node] = []
     for scope in editor.scopes:
         declared = {tensor.name for tensor in scope.outputs}  # as what, ONNX Runtime does not hold against a model
         for node in scope.nodes:
@@ -60,30 +57,18 @@ def refresh_functions(editor: ModelEditor, opset: int, fallback: bool) -> None:
                 program = fitting
                 node.attrs["program"] = program.text()
             if fallback:
-                callers.append(node)
                 overload = program.digest()
                 if editor.overload(node) != overload:
                     editor.set_overload(node, overload)
                 if (node.op, overload) not in wanted:
                     wanted[node.op, overload] = to_function(program, node.op, opset)
     if fallback:
-        names = Counter(name for name, _ in wanted)
-        wanted = {k: marked(f, opset) if names[f.name] > 1 else f for k, f in wanted.items()}
-        for node in callers:
-            _set_mark(node, mark_name(editor.overload(node)) if names[node.op] > 1 else None, opset)
         others = [f for f in editor.functions if f.domain != DOMAIN]
         current = {(f.name, f.overload): f for f in editor.functions if f.domain == DOMAIN}
-        fused = [current[k] if current.get(k) == f else f for k, f in sorted(wanted.items())]
+        wanted = {**dict(sorted(wanted.items())), **guards(wanted, opset)}
+        fused = [current[k] if current.get(k) == f else f for k, f in wanted.items()]
         if [*others, *fused] != editor.functions:
             editor.functions[:] = [*others, *fused]
-
-
-def _set_mark(node: gs.Node, name: str | None, opset: int) -> None:
-    """Gives the node the mark of this name and no other; one that it has stays as it is."""
-    for other in [key for key in node.attrs if is_mark(key) and key != name]:
-        del node.attrs[other]
-    if name is not None and name not in node.attrs:
-        node.attrs[name] = mark(opset)
 
 
 def _type(tensor: gs.Tensor) -> str | None:

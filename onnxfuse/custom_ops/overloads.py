@@ -1,62 +1,59 @@
-"""Functions of one name, which a runtime must tell apart by their overloads.
+"""Local functions of one name, which only their overloads tell apart.
 
-ONNX Runtime does from 1.27 on. Versions before it, and some tools, take one function of the name for that of every
-node, and so compute what another node means. So where several functions share a name, each needs an attribute that none
-but its own nodes have: a constant in its body is what the attribute says, and without it the model does not load.
+Up to 1.26, ONNX Runtime takes the last function of a name for all of its nodes, whatever their overloads, and so does
+onnx.reference: silently wrong numbers where a model has several. So the last is one that cannot be run.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from collections import defaultdict
+from collections.abc import Mapping
+
 import onnx
-import onnx_graphsurgeon as gs
-from onnx import AttributeProto
+from onnx import helper
 
-__all__ = ["is_mark", "mark", "mark_name", "marked", "unmarked"]
+from onnxfuse.custom_ops import DOMAIN
 
-_PREFIX = "program_"
-_VALUE = "mark"  # no other name in a function is like it (function.py)
-_REASON = "needs_the_library_of_onnxfuse_or_ONNX_Runtime_1.27"  # a name that the error shows
-_VALUE_INT = 12  # the first opset whose constants may be numbers
+__all__ = ["GUARD", "guards"]
 
-
-def mark_name(overload: str) -> str:
-    """The attribute of the nodes of an overload, a program's digest."""
-    return _PREFIX + overload[:16]
+# The overload of the function that a runtime runs which knows functions, but not their overloads.
+GUARD = "none"
+_ADVICE = (
+    "onnxfuse: without its library, this model needs ONNX Runtime 1.27 or later; `onnxfuse restore` makes one of "
+    "standard operators"
+)
 
 
-def is_mark(attribute: str) -> bool:
-    """Whether an attribute of this name is one of these."""
-    return attribute.startswith(_PREFIX)
+def guards(
+    functions: Mapping[tuple[str, str], onnx.FunctionProto], opset: int
+) -> dict[tuple[str, str], onnx.FunctionProto]:
+    """For each op type of several functions one more, to be the last, by op type and overload.
 
-
-def mark(opset: int) -> int | gs.Constant:
-    """What the attribute holds, as graphsurgeon has it: something that a constant of that opset can be."""
-    return 1 if opset >= _VALUE_INT else gs.Constant("", np.array(1, np.float32))
-
-
-def marked(function: onnx.FunctionProto, opset: int) -> onnx.FunctionProto:
-    """The function, for nodes with the attribute alone."""
-    result = onnx.FunctionProto()
-    result.CopyFrom(function)
-    name = mark_name(function.overload)
-    result.attribute.append(name)
-    del result.node[:]
-    constant = result.node.add(op_type="Constant", output=[_VALUE], name=_REASON)
-    if opset >= _VALUE_INT:
-        constant.attribute.add(name="value_int", ref_attr_name=name, type=AttributeProto.INT)
-    else:
-        constant.attribute.add(name="value", ref_attr_name=name, type=AttributeProto.TENSOR)
-    result.node.extend(function.node)
-    return result
-
-
-def unmarked(function: onnx.FunctionProto) -> onnx.FunctionProto:
-    """The function as it was before `marked`."""
-    result = onnx.FunctionProto()
-    result.CopyFrom(function)
-    marks = [name for name in function.attribute if is_mark(name)]
-    if marks and function.node and list(function.node[0].output) == [_VALUE]:
-        result.attribute[:] = [name for name in function.attribute if name not in marks]
-        del result.node[0]
-    return result
+    No node calls it. With the library, and from ONNX Runtime 1.27 on, nothing looks at it; where it is taken for the
+    others, loading the model fails with the name of its node.
+    """
+    by_name = defaultdict(list)
+    for (op_type, _), function in sorted(functions.items()):
+        by_name[op_type].append(function)
+    made = {}
+    for op_type, alike in by_name.items():
+        if len(alike) < 2:
+            continue
+        outputs = [f"y{k}" for k in range(max(len(f.output) for f in alike))]
+        one = helper.make_tensor("one", onnx.TensorProto.FLOAT, [1], [1.0])
+        nodes = [
+            helper.make_node("Constant", [], ["c"], value=one),
+            helper.make_node("Concat", ["c", "c"], ["none"], name=_ADVICE, axis=9),  # its rank is 1
+            *(helper.make_node("Identity", ["none"], [name]) for name in outputs),
+        ]
+        made[op_type, GUARD] = helper.make_function(
+            DOMAIN,
+            op_type,
+            [f"x{k}" for k in range(max(len(f.input) for f in alike))],
+            outputs,
+            nodes,
+            [helper.make_opsetid("", opset)],
+            attributes=["program"],
+            overload=GUARD,
+        )
+    return made
