@@ -130,6 +130,60 @@ def test_outputs_of_a_branch_that_are_equal_or_come_from_outside() -> None:
     np.testing.assert_allclose(got, 2 * e * np.arange(1, 7).reshape(2, 3), rtol=1e-5)
 
 
+def test_a_body_in_the_branch_with_a_value_of_the_name_of_a_result() -> None:
+    """It does not see that result, so that it may have the name; what it reads of the branch is another value."""
+    inner = (
+        "<then_branch = a () => (float[2, 3] z) { r = Neg (v) z = Add (r, v) }, "
+        "else_branch = b () => (float[2, 3] z) { z = Abs (v) }>"
+    )
+    branches = (
+        f"<then_branch = t () => (float[2, 3] v, float[2, 3] u) {{ v = Exp (a) u = If (given) {inner} }}, "
+        "else_branch = e () => (float[2, 3] p, float[2, 3] q) { p = Neg (a) q = Abs (a) }>"
+    )
+    text = graph(f"a = Tanh (x) r, s = If (c) {branches} y = Add (r, s)", "float[2, 3] x, bool given", "bool c = {1}")
+    for given in (False, True):
+        _, model, _ = optimized(text, target="cpu", feeds={"given": np.array(given)})
+        assert [n.op_type for n in model.graph.node].count("If") == 1
+
+
+def test_quantization_annotations_follow_the_names() -> None:
+    branches = (
+        "<then_branch = t () => (float[2, 3] u) <float k = {2}> { v = Exp (a) u = Mul (v, k) }, "
+        "else_branch = e () => (float[2, 3] v) { v = Neg (a) }>"
+    )
+    model = parse(graph(f"a = Mul (x, k) r = If (c) {branches} y = Abs (r)", constants="bool c = {1}, float k = {3}"))
+    then = next(a.g for n in model.graph.node for a in n.attribute if a.name == "then_branch")
+    for name in ("v", "u"):
+        annotation = then.quantization_annotation.add(tensor_name=name)
+        annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="k")
+    opened, count = open_known_ifs(model, 17)
+    assert count == 1
+    exp = next(n for n in opened.graph.node if n.op_type == "Exp")
+    factor = next(n.input[1] for n in opened.graph.node if n.op_type == "Mul" and n.output[0] == "r")
+    found = [(q.tensor_name, q.quant_parameter_tensor_names[0].value) for q in opened.graph.quantization_annotation]
+    assert factor != "k"
+    assert found == [(exp.output[0], factor), ("r", factor)]
+
+
+def test_a_branch_that_gives_another_number_of_results_stays() -> None:
+    branches = "<then_branch = t () => (float[2, 3] p, float[2, 3] o) { p = Exp (a) o = Neg (p) }, " + ELSE + ">"
+    model = parse(graph(f"a = Tanh (x) r = If (c) {branches} y = Abs (r)", constants="bool c = {1}"))
+    assert open_known_ifs(model, 17) == (model, 0)
+
+
+@pytest.mark.parametrize("opset", [13, 16])
+def test_sequences_of_which_no_copy_can_be_made(opset: int) -> None:
+    """Identity takes them from opset 14 on, optional values from 16 on."""
+    text = (
+        "g (float[2, 3] x) => (float[2, 3] y, float[2, 3] z) <bool c = {1}, int64 zero = {0}> { a = Tanh (x) "
+        "q, r = If (c) "
+        "<then_branch = t () => (seq(float[2, 3]) p, seq(float[2, 3]) p) { p = SequenceConstruct (a, a) }, "
+        "else_branch = e () => (seq(float[2, 3]) p, seq(float[2, 3]) p) { p = SequenceConstruct (a) }> "
+        "s = SequenceAt (q, zero) y = Abs (s) t = SequenceAt (r, zero) z = Neg (t) }"
+    )
+    assert open_known_ifs(parse(text, opset), opset)[1] == (opset >= 16)
+
+
 def test_a_model_in_which_nothing_fuses_comes_back_as_it_was() -> None:
     model = parse(graph(f"a = MatMul (x, w) y = If (c) {BRANCHES}", "float[2, 3] x, float[3, 3] w", "bool c = {1}"))
     result = onnxfuse.optimize(model, target="cpu")

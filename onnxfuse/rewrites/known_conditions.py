@@ -24,6 +24,7 @@ __all__ = ["open_known_ifs"]
 
 # What an opened branch makes known may open others; nobody nests deeper.
 _ROUNDS = 16
+_IDENTITY_OF_ANYTHING = 16  # the opset from which on it copies sequences and optional values
 _PLAIN_INITIALIZERS = 4  # the IR version from which on they need not be inputs of their graph
 # Where a graph is: the places of its node and attribute in the graph around it, from the main graph inwards.
 _Path = tuple[tuple[int, int], ...]
@@ -83,10 +84,18 @@ class _Search:
             inner = next(annotated)
             condition = known.values.get(node.input[0]) if standard and node.op_type == "If" else None
             if condition is not None and condition.size == 1 and condition.dtype == np.bool_:
-                self.known.append((path, place, "then_branch" if condition.reshape(-1)[0] else "else_branch"))
-                continue
+                taken = "then_branch" if condition.reshape(-1)[0] else "else_branch"
+                if self.can_join(node, taken):
+                    self.known.append((path, place, taken))
+                    continue
             for k, body in _bodies(node):
                 self.graph(body, inner.attribute[k].g, types, constants, (*path, (place, k)))
+
+    def can_join(self, node: onnx.NodeProto, taken: str) -> bool:
+        """Whether the branch gives what the If does, and a copy of each of its results can be made."""
+        results = next(a.g for a in node.attribute if a.name == taken).output
+        copied = self.opset >= _IDENTITY_OF_ANYTHING or all(r.type.HasField("tensor_type") for r in results)
+        return len(results) == len(node.output) and copied
 
 
 class _Opener:
@@ -103,8 +112,10 @@ class _Opener:
         names = {name: self.fresh(name) for name in _defined(branch)}
         results: list[onnx.NodeProto] = []
         made = {name for inner in branch.node for name in inner.output}
+        # A body in the branch may have a value of its own by the name of the If's result, which it does not see.
+        hidden = {n for inner in branch.node for _, body in _bodies(inner) for g in _graphs(body) for n in _defined(g)}
         for given, name in zip(branch.output, node.output, strict=True):
-            if name and given.name in made:
+            if name and given.name in made and name not in hidden:
                 names[given.name] = name
                 made.discard(given.name)  # a second output of the same value gets a copy
             elif name:
@@ -118,6 +129,10 @@ class _Opener:
             info.name = names.get(info.name, info.name)
         for inner in branch.node:
             _rename(inner, names)
+        for annotation in branch.quantization_annotation:
+            annotation.tensor_name = names.get(annotation.tensor_name, annotation.tensor_name)
+            for entry in annotation.quant_parameter_tensor_names:
+                entry.value = names.get(entry.value, entry.value)
         outputs = set(node.output)
         graph.initializer.extend(branch.initializer)
         graph.sparse_initializer.extend(branch.sparse_initializer)
