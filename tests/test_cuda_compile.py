@@ -177,3 +177,36 @@ def test_ways_through_columns(compiler: Path, shape: tuple[int, ...], what: str,
     done = subprocess.run([str(compiler), "--source"], input=request, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert what in done.stdout[done.stdout.index('extern "C" __global__') :]
+
+
+ADDED = cuda_corpus.program(
+    "d0 | d1 |",
+    "%0 = input 0 f16 [d0, d1]",
+    "%1 = input 1 f16 [d1]",
+    "%2 = add f32 %0 %1",
+    "%3 = scan_sum f32 %2",
+    "output 0 f16 [d0, d1] %3",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "masked"),
+    [
+        (scan_corpus.scan("f16"), ((3, 1 << 20),), True),
+        (scan_corpus.scan("f32"), ((3, 1 << 20),), False),  # slower
+        (scan_corpus.scan("f16"), ((3, (1 << 20) + 1),), False),  # elements one by one
+        (
+            ADDED,
+            ((3, 1 << 20), (1 << 20,)),
+            False,
+        ),  # what all rows share is not copied ahead: its vectors have to exist
+        (ADDED, ((1, 1 << 20), (1 << 20,)), True),
+    ],
+)
+def test_vectors_beyond_the_end(compiler: Path, text: str, shapes: tuple[Any, ...], masked: bool) -> None:
+    request = cuda_corpus.Case("row", text, shapes).request((90,))
+    done = subprocess.run([str(compiler), "--source"], input=request, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    kernel = done.stdout[done.stdout.index('extern "C" __global__') :]
+    assert "look_back<" in kernel
+    assert ("if (!valid) part" in kernel) == masked

@@ -198,7 +198,7 @@ std::vector<int> BodyWriter::loads_ahead() const {
 }
 
 bool BodyWriter::guarded() const {
-  return !(schedule_.resident && plan_.fixed_reduction && plan_.reduced_points == schedule_.step());
+  return !masked_ && !(schedule_.resident && plan_.fixed_reduction && plan_.reduced_points == schedule_.step());
 }
 
 void BodyWriter::open_slot(bool needed_offsets) {
@@ -219,6 +219,7 @@ void BodyWriter::open_slot(bool needed_offsets) {
   if (backwards) out_.line("const int k = " + std::to_string(schedule_.slots - 1) + " - j;");
   out_.line("const " + std::string(accesses_.reduced_type()) + " r = start + (" + place + ")" +
             (row() ? " * " + lanes() : "") + ";");
+  if (masked_) out_.line("const bool valid = r < end;");
   if (guarded()) {
     const int64_t full = schedule_.resident && plan_.fixed_reduction && !scans() ? plan_.reduced_points / step : 0;
     out_.line("if (" + (full > 0 ? "k < " + std::to_string(full) + " || " : std::string()) + "r < end) {");
@@ -329,6 +330,7 @@ void BodyWriter::write_pass(int pass) {
   if (!storing) write_accumulation(pass);
   if (pass == stages_.scan_pass) write_part_accumulation();
   out_.line("}");
+  if (masked_ && pass == stages_.scan_pass) write_part_mask();
   if (storing) write_point_stores();
   close_slot();
   if (looped) {

@@ -100,6 +100,7 @@ class BodyWriter {
 
   void declare_parts();
   void write_part_accumulation();
+  void write_part_mask();
   void declare_runs();
   void write_scan(int i, const std::string& declaration);
   void write_scan_combination();
@@ -125,6 +126,7 @@ class BodyWriter {
   void each_scan(const WriteScan& write) const;
   void write_turns();
   void write_scouts();
+  void write_clearing();
   void write_look_back();
   void write_giving();
   int columns() const { return schedule_.across() * schedule_.lanes; }  // of a block
@@ -139,6 +141,7 @@ class BodyWriter {
   void write_column_giving();
   std::string nodes_of(int scan, const std::string& tile) const;
   bool staged(int i) const;
+  bool maskable() const;
   std::vector<int> staged_inputs() const;
   std::string staged_slot(int i) const;
   int tile_bytes(int i) const;
@@ -191,6 +194,7 @@ class BodyWriter {
   std::string block_ = "blockIdx.x";                         // number of the block
   bool in_tiles_ = false;                                    // blocks take tiles in turns
   bool summing_ = false;                                     // what is written finds what a tile adds up to, no more
+  bool masked_ = false;                                      // vectors beyond the end are computed and left out
   std::string split_ = "blockIdx.y", splits_ = "gridDim.y";  // number of the block's piece, and of all pieces of a row
   bool cluster_ready_ = false;                               // all blocks of the cluster are known to run
 };

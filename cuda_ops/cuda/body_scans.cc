@@ -52,6 +52,14 @@ void BodyWriter::write_part_accumulation() {
   }
 }
 
+// A vector beyond the end adds nothing.
+void BodyWriter::write_part_mask() {
+  for (const int i : stages_.scans) {
+    out_.line("if (!valid) part" + std::to_string(i) + "[k] = " + identity(statement(i), scan_type(statement(i))) +
+              ";");
+  }
+}
+
 // Each column's combination since the thread began, where the points before are those of the thread itself.
 void BodyWriter::declare_runs() {
   if (row()) return;

@@ -183,7 +183,8 @@ Driver::Capture Driver::capture(CudaStream stream) const {
   void* const* nodes = nullptr;
   const void* edges = nullptr;
   size_t count = 0;
-  const bool known = capture_info_(stream, &status, &result.id, nullptr, &nodes, &edges, &count) == 0;
+  const bool known =
+      capture_info_ != nullptr && capture_info_(stream, &status, &result.id, nullptr, &nodes, &edges, &count) == 0;
   result.active = !known || status == kActive;
   if (known && result.active && count == 1) result.last = nodes[0];
   return result;

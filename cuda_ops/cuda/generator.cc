@@ -59,6 +59,8 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Of the nodes for a row or a column of that many tiles: see look_back.cuh and look_back_columns.cuh.
 constexpr int64_t kBranch = 16;  // BRANCH there
+// That one block sets to 0 while others copy their first tiles: 256 KB take about as long as these.
+constexpr int64_t kMostClearedWords = 1 << 15;
 
 int64_t node_words(const Statement& scan, bool row, int64_t tiles) {
   const auto words = [](Type type) { return type_size(type) > 4 ? 2 : 1; };
@@ -74,7 +76,13 @@ void add_partial_results(Generated& result, Parameters& parameters, const Kernel
     const int64_t tiles = ceil_div(plan.reduced_points, schedule.step());
     int64_t words = 0;
     for (const int i : stages.scans) words += node_words(kernel.statements[i], row, tiles);
-    result.zeroed_bytes = static_cast<size_t>(8 * (2 + words * plan.parallel_points));
+    words = ceil_div(words * plan.parallel_points, 2) * 2;
+    result.zeroed_bytes = static_cast<size_t>(8 * (2 + words));
+    result.clears = row && words <= kMostClearedWords;
+    if (row) {
+      parameters.add({ParameterKind::wide, "i64", "words", words, -1});
+      parameters.add({ParameterKind::queue, "i32", "queue", 0, -1});
+    }
     parameters.add({ParameterKind::scratch, "u64*", "nodes", 0, -1});
     parameters.add({ParameterKind::narrow, "u32", "tiles", checked_blocks(tiles), -1});
     if (!row) parameters.add({ParameterKind::narrow, "u32", "strips", blocks_of(plan, schedule), -1});

@@ -25,6 +25,7 @@ struct Generated {
   uint32_t turns = 0;  // blocks of a cluster of those that take rows in turns: no more than the GPU has at a time
   size_t scratch_bytes = 0;
   size_t zeroed_bytes = 0;  // at the beginning of the scratch memory: 0 before the first function
+  bool clears = false;      // it sees to that itself where its stream has a number
 };
 
 Generated generate(const Kernel& kernel, const Plan& plan, const Stages& stages, const Schedule& schedule);

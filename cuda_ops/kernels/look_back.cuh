@@ -25,9 +25,50 @@ struct Tile {
   u32 row, number;
   bool exists;
 };
-DEVICE u32 take_ticket(u64* counter) { return atomicAdd(reinterpret_cast<u32*>(counter), 1u); }
+// What the blocks of a launch count together.
+struct Counters {
+  u32 tickets, left;  // taken; blocks that take no more
+  u32 cleared;        // 1: the nodes are 0
+  u32 unused;
+};
+// One for each stream that uses the kernel, whose launches come one after the other: 0 between them. For all other
+// launches the counters come before the nodes, in memory that is 0.
+constexpr int STREAMS = 64;
+__device__ Counters counters_of_streams[STREAMS];
+DEVICE Counters* counters_of(int stream, u64* zeros) {
+  return stream < 0 ? reinterpret_cast<Counters*>(zeros) : counters_of_streams + stream;
+}
+DEVICE u32 take_ticket(Counters* counters) { return atomicAdd(&counters->tickets, 1u); }
 // A ticket that is taken after `earlier` has arrived.
-DEVICE u32 take_ticket_behind(u64* counter, u32 earlier) { return take_ticket(counter + (earlier == 0xffffffffu)); }
+DEVICE u32 take_ticket_behind(Counters* counters, u32 earlier) {
+  return take_ticket(counters + (earlier == 0xffffffffu));
+}
+DEVICE void fence() { asm volatile("fence.acq_rel.gpu;" : : : "memory"); }
+// By one thread of each block, after its last ticket: whoever comes last leaves the counters as the next launch needs
+// them. All that waited for cleared nodes has found them.
+DEVICE void leave(Counters* counters) {
+  fence();
+  if (atomicAdd(&counters->left, 1u) != gridDim.x - 1) return;
+  fence();
+  *counters = {0, 0, 0, 0};
+}
+// By the THREADS that compute of the block with the first tile: the nodes behind the counters, an even number of words.
+template <int THREADS>
+DEVICE void clear_nodes(u64* zeros, i64 words) {
+  uint4* const nodes = reinterpret_cast<uint4*>(zeros) + 1;
+  for (i64 i = threadIdx.x; i < words / 2; i += THREADS) nodes[i] = make_uint4(0, 0, 0, 0);
+}
+// By one of them, after a barrier.
+DEVICE void tell_cleared(Counters* counters) {
+  fence();
+  asm volatile("st.relaxed.gpu.global.u32 [%0], 1;" : : "l"(&counters->cleared) : "memory");
+}
+DEVICE void wait_until_cleared(const Counters* counters) {
+  u32 cleared;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(cleared) : "l"(&counters->cleared) : "memory");
+  } while (cleared == 0);
+}
 DEVICE Tile tile_of(u32 ticket, u32 tiles, i64 rows) {
   const u32 row = ticket / tiles;
   return {row, ticket % tiles, row < rows};

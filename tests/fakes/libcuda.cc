@@ -5,6 +5,10 @@
 //   FAKE_CUDA_LOADS_FAIL  number of loads that fail for want of memory before any succeeds (0)
 //   FAKE_CUDA_COUNT    number of multiprocessors (132)
 //   FAKE_CUDA_LOG      file that gets a line for each image loaded, with its checksum
+//   FAKE_CUDA_CALLS    file that gets a line for each launch ("launch", or "dependent launch" if it may begin early)
+//   and
+//                      for memory that is set to 0 ("zeros")
+//   FAKE_CUDA_CAPTURE  1: every stream captures a graph
 // It loads what the fake NVRTC made, whole, and ELF files; anything else is an invalid image (200).
 #include <atomic>
 #include <cstdint>
@@ -24,6 +28,14 @@ uint64_t checksum(const char* text) {
   uint64_t sum = 14695981039346656037u;
   for (; *text != 0; ++text) sum = (sum ^ static_cast<unsigned char>(*text)) * 1099511628211u;
   return sum;
+}
+
+void note(const char* call) {
+  const char* const name = std::getenv("FAKE_CUDA_CALLS");
+  std::FILE* const file = name != nullptr ? std::fopen(name, "a") : nullptr;
+  if (file == nullptr) return;
+  std::fprintf(file, "%s\n", call);
+  std::fclose(file);
 }
 
 // "FAKE <checksum of the rest>\n<the rest>"
@@ -84,14 +96,28 @@ int cuLibraryGetKernel(void** kernel, void*, const char*) {
   return 0;
 }
 int cuLaunchKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**) {
+  note("launch");
   return setting("FAKE_CUDA_LAUNCH", 0);
+}
+int cuLaunchKernelEx(const void*, void*, void**, void**) {
+  note("dependent launch");
+  return setting("FAKE_CUDA_LAUNCH", 0);
+}
+int cuStreamGetCaptureInfo_v3(void*, int* status, uint64_t* id, void**, void* const**, const void**, size_t* count) {
+  *status = setting("FAKE_CUDA_CAPTURE", 0);
+  *id = 1;
+  *count = 0;
+  return 0;
 }
 int cuKernelSetAttribute(int, int, void*, int) { return 0; }
 int cuOccupancyMaxActiveClusters(int* clusters, void*, const void*) {
   *clusters = 15;
   return 0;
 }
-int cuMemsetD8Async(unsigned long long, unsigned char, size_t, void*) { return 0; }
+int cuMemsetD8Async(unsigned long long, unsigned char, size_t, void*) {
+  note("zeros");
+  return 0;
+}
 int cuMemcpyDtoDAsync_v2(unsigned long long, unsigned long long, size_t, void*) { return 0; }
 int cuThreadExchangeStreamCaptureMode(int*) { return 0; }
 }
