@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -106,18 +105,17 @@ OrtStatus* compute(void* kernel, OrtKernelContext* context) noexcept {
   return guarded(node.api(), [&] { node.compute(context); });
 }
 
-// ONNX Runtime takes the first pair that suits: the same shape and element size, and no other use of the input.
+// ONNX Runtime takes the first pair that suits: the same shape and element size, and no other use of the input. It only
+// reads them, so they are the same for every caller.
 size_t may_overwrite(int** inputs, int** outputs) {
-  *inputs = new int[kOverwritten];
-  *outputs = new int[kOverwritten]();
-  std::iota(*inputs, *inputs + kOverwritten, 0);
+  static int numbers[kOverwritten] = {0, 1, 2, 3}, zeros[kOverwritten] = {};
+  static_assert(kOverwritten == 4, "as many numbers");
+  *inputs = numbers;
+  *outputs = zeros;
   return kOverwritten;
 }
 
-void release(int* inputs, int* outputs) {
-  delete[] inputs;
-  delete[] outputs;
-}
+void release(int*, int*) {}
 
 }  // namespace
 

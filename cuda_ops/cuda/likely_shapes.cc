@@ -6,6 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "../program_limits.h"
+#include "../stores.h"
+
 namespace onnxfuse::cuda {
 namespace {
 
@@ -55,14 +58,15 @@ class Extents {
       for (const Statement& s : program_.kernels[k].statements) {
         for (size_t a = 0; s.op == Op::input && a < s.map.size(); ++a) {
           if (known_[root(axes_[s.tensor] + a)]) continue;
-          int64_t last = s.map[a].offset;
+          Wide last = s.map[a].offset;
           for (const AffineTerm& term : s.map[a].terms) {
             const int roll = term.dim - kFirstRoll;
             const int64_t values =
                 roll >= 0 ? program_.kernels[k].space.rolls[roll].points : extent(dims_[k] + term.dim);
-            last += term.scale > 0 ? term.scale * (values - 1) : 0;
+            last += term.scale > 0 ? Wide{term.scale} * (values - 1) : 0;
           }
-          result[s.tensor][a] = std::max(result[s.tensor][a], last + 1);
+          const Wide shown = std::min<Wide>(last + 1, kMaxElements);  // too large a one does not suit any tensor
+          result[s.tensor][a] = std::max(result[s.tensor][a], static_cast<int64_t>(shown));
         }
       }
     }
