@@ -179,6 +179,14 @@ def test_ways_through_columns(compiler: Path, shape: tuple[int, ...], what: str,
     assert what in done.stdout[done.stdout.index('extern "C" __global__') :]
 
 
+TURNED = cuda_corpus.program(
+    "d0 | d1 |",
+    "%0 = input 0 f16 [d0, d1]",
+    "%1 = input 1 f16 [d1, d0]",
+    "%2 = scan_sum f32 %0",
+    "%3 = add f32 %2 %1",
+    "output 0 f16 [d0, d1] %3",
+)
 ADDED = cuda_corpus.program(
     "d0 | d1 |",
     "%0 = input 0 f16 [d0, d1]",
@@ -201,6 +209,7 @@ ADDED = cuda_corpus.program(
             False,
         ),  # what all rows share is not copied ahead: its vectors have to exist
         (ADDED, ((1, 1 << 20), (1 << 20,)), True),
+        (TURNED, ((3, 1 << 20), (1 << 20, 3)), False),  # its elements come one by one, from beyond its end
     ],
 )
 def test_vectors_beyond_the_end(compiler: Path, text: str, shapes: tuple[Any, ...], masked: bool) -> None:

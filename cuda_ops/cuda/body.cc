@@ -82,16 +82,16 @@ bool BodyWriter::looped(int pass) const {
   return !schedule_.resident && !elementwise() && !(scans() && pass >= stages_.fresh);
 }
 
-void BodyWriter::write_early_loads() {
-  if (elementwise()) return;
+std::vector<int> BodyWriter::early_loads() const {
   std::vector<int> early;
+  if (elementwise()) return early;
   for (size_t i = 0; i < kernel_.statements.size(); ++i) {
     if (stages_.first_pass[i] >= stages_.fresh && stages_.first_pass[i] >= 0 && statement(i).op == Op::input &&
         accesses_.streams(accesses_.input(i))) {
       early.push_back(static_cast<int>(i));
     }
   }
-  write_loads(early);
+  return early;
 }
 
 void BodyWriter::write_prologue() {

@@ -52,7 +52,8 @@ class BodyWriter {
   void write_column(const std::string& block);
   void write_length();
   void write_bases();
-  void write_early_loads();
+  std::vector<int> early_loads() const;  // those that come before all passes
+  void write_early_loads() { write_loads(early_loads()); }
   void write_once(int level);  // values of scope once and lane that are known after `level` passes
   void write_once_input(int i);
   void write_lane_statement(int i);

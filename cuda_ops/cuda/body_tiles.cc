@@ -59,11 +59,11 @@ std::vector<int> BodyWriter::staged_inputs() const {
 // Whether vectors beyond the end are computed as well, from whatever is in shared memory: without branches around them,
 // 64 Mi take 0.96 of the time where elements have 16 bits, but 1.01 where they have 32 (H200).
 bool BodyWriter::maskable() const {
-  const auto all_staged = [&](int pass) {
-    const std::vector<int> loads = loads_of(pass);
+  const auto all_staged = [&](const std::vector<int>& loads) {
     return std::all_of(loads.begin(), loads.end(), [&](int i) { return staged(i); });
   };
-  return row() && schedule_.lanes >= kMaskedLanes && all_staged(stages_.scan_pass) && all_staged(stages_.passes);
+  return row() && schedule_.lanes >= kMaskedLanes && all_staged(early_loads()) &&
+         all_staged(loads_of(stages_.scan_pass)) && all_staged(loads_of(stages_.passes));
 }
 
 // The nodes of a scan for the row of a tile.
