@@ -19,7 +19,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = [f"tests/test_{name}.py" for name in ("cpu_engine", "cpu_primitives", "cpu_scans", "program_errors")]
+TESTS = [
+    f"tests/test_{name}.py"
+    for name in ("cpu_engine", "cpu_columns", "cpu_softmax", "cpu_primitives", "cpu_scans", "program_errors")
+]
 
 
 def build(folder: Path, sanitizers: str, target: str, output: Path) -> None:

@@ -137,6 +137,21 @@ output 0 f32 [d0, d1, d2] %2
 output 1 f32 [d0, d1, d2] %3
 )";
 
+// Reductions alone, which columns may take in another order.
+const char* const kColumns = R"(onnxfuse 1
+space d0 | d1 | d2
+%0 = input 0 f32 [d0, d1, d2]
+%1 = reduce_max f32 %0
+%2 = sub f32 %0 %1
+%3 = exp f32 %2
+%4 = reduce_sum f32 %3
+%5 = div f32 %3 %4
+%6 = reduce_mean f32 %0
+output 0 f32 [d0, d1, d2] %5
+output 1 f32 [d0, d2] %6
+output 2 f32 [d0, d2] %1
+)";
+
 bool near(double a, double b) { return std::fabs(a - b) <= 2e-5 * std::max(1.0, std::fabs(b)); }
 
 void check_rows(int64_t outer, int64_t n, int64_t inner) {
@@ -181,6 +196,32 @@ void check_rows(int64_t outer, int64_t n, int64_t inner) {
   for (int k = 0; k < 6; ++k) expect(right[k], std::string(names[k]) + " of " + shape);
 }
 
+void check_columns(int64_t outer, int64_t n, int64_t inner) {
+  const std::string shape = std::to_string(outer) + " x " + std::to_string(n) + " x " + std::to_string(inner);
+  const Floats x = normal(static_cast<size_t>(outer * n * inner));
+  const std::vector<Shape> shapes = {{outer, n, inner}};
+  const Node node(kColumns);
+  const auto found = node.run(shapes, {x}, 1);
+  for (int repeat = 0; repeat < 3; ++repeat)
+    expect(node.run(shapes, {x}, 6) == found, "other bits with several threads, columns of " + shape);
+  const Floats softmax = as<float>(found[0]), mean = as<float>(found[1]), most = as<float>(found[2]);
+  bool right[3] = {true, true, true};
+  for (int64_t o = 0; o < outer; ++o)
+    for (int64_t i = 0; i < inner; ++i) {
+      const auto at = [&](int64_t k) { return static_cast<size_t>((o * n + k) * inner + i); };
+      const size_t column = static_cast<size_t>(o * inner + i);
+      float greatest = x[at(0)];
+      double total = 0, exps = 0;
+      for (int64_t k = 0; k < n; ++k) greatest = std::max(greatest, x[at(k)]), total += x[at(k)];
+      for (int64_t k = 0; k < n; ++k) exps += std::exp(double(x[at(k)]) - greatest);
+      right[0] &= most[column] == greatest;
+      right[1] &= near(mean[column], total / double(n));
+      for (int64_t k = 0; k < n; ++k) right[2] &= near(softmax[at(k)], std::exp(double(x[at(k)]) - greatest) / exps);
+    }
+  const char* const names[] = {"greatest", "mean", "softmax"};
+  for (int k = 0; k < 3; ++k) expect(right[k], std::string(names[k]) + " of columns of " + shape);
+}
+
 void check_calls_at_once() {
   const Node node(kProgram);
   std::vector<std::thread> threads;
@@ -218,6 +259,11 @@ int run() {
   check_rows(4, 5, 3);
   check_rows(1, 400001, 1);
   check_rows(3, 200000, 1);
+  check_columns(2, 300, 7);
+  check_columns(20, 40, 49);
+  check_columns(1, 20000, 30);
+  check_columns(2, 3000, 1000);
+  check_columns(1, 400, 3001);
   check_calls_at_once();
   std::printf("%d of %d checks passed\n", checks - failures, checks);
   return failures == 0 ? 0 : 1;
