@@ -204,6 +204,25 @@ def test_outputs_declared_with_other_ranks(tail: str, dims: str) -> None:
                 np.testing.assert_allclose(found, expected, rtol=1e-6, strict=True)
 
 
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("dims", [[2, 3, 1], [1, 2, 3], [6], [], [5, 3], ["N", "M", "K"]])
+@pytest.mark.parametrize("name", ["h", "r", "s", "e"])
+def test_values_declared_with_other_ranks(name: str, dims: list[int | str], target: str) -> None:
+    """Between a product and a fused node, inside, and behind it: ONNX Runtime runs such a model, and so fused."""
+    weights = ", ".join(str(k % 5) for k in range(9))
+    model = parse(
+        f"g (float[2, 3] x) => (float[2, 3] y) <float[3, 3] w = {{{weights}}}, float[3] b = {{1, 2, 3}}> "
+        "{ h = MatMul (x, w) a = Add (h, b) r = Relu (a) s = Exp (r) e = Neg (s) y = MatMul (e, w) }"
+    )
+    model.graph.value_info.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, dims))
+    feeds = {"x": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)}
+    result = onnxfuse.optimize(model, target=target).model
+    assert fused_nodes(result)
+    for library in (True, False):
+        for found, expected in zip(run(result, feeds, library), run(model, feeds, library=False), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-6, strict=True)
+
+
 def test_reshape_target_computed_from_shapes() -> None:
     graph = (
         "g (float[N, S, 12] x, float[N, 3, S, 4] z) => (float[N, 3, S, 4] y) "

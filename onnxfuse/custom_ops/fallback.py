@@ -25,8 +25,9 @@ def refresh_functions(editor: ModelEditor, opset: int, fallback: bool) -> None:
     its inputs and outputs.
     """
     wanted: dict[tuple[str, str], onnx.FunctionProto] = {}
+    # What is declared of other tensors, ONNX Runtime does not hold against a model.
+    held = {tensor.name for tensor in editor.graph.inputs}
     for scope in editor.scopes:
-        declared = {tensor.name for tensor in scope.outputs}  # as what, ONNX Runtime does not hold against a model
         for node in scope.nodes:
             if node.domain != DOMAIN:
                 continue
@@ -44,8 +45,8 @@ def refresh_functions(editor: ModelEditor, opset: int, fallback: bool) -> None:
                     if len(given) != len(expected):
                         raise ProgramError(f"its program has {len(expected)} {kind}, the node {len(given)}")
                     for tensor, (_, rank) in zip(given, expected, strict=True):
-                        known = tensor.shape is not None and not (kind == "outputs" and tensor.name in declared)
-                        if known and len(tensor.shape) != rank:
+                        known = tensor.name in held or isinstance(tensor, gs.Constant)
+                        if known and tensor.shape is not None and len(tensor.shape) != rank:
                             raise ProgramError(
                                 f"its program takes '{tensor.name}' for a tensor of rank {rank}; "
                                 f"it has rank {len(tensor.shape)}"
