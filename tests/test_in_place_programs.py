@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 from strategies import arrays_for, programs
+from truth import PROVIDERS
 
 from onnxfuse.custom_ops import OUT_OF_PLACE
 from onnxfuse.custom_ops.library import library_path
@@ -48,19 +49,19 @@ def between_copies(program: Program, arrays: Sequence[Array], op_type: str) -> o
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
-def run(model: onnx.ModelProto, arrays: Sequence[Array]) -> list[Any]:
+def run(model: onnx.ModelProto, arrays: Sequence[Array], provider: str = "cpu") -> list[Any]:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # keeps the copies
     options.register_custom_ops_library(str(library_path()))
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=PROVIDERS[provider])
     return list(session.run(None, {f"x{i}": array for i, array in enumerate(arrays)}))
 
 
-def check(program: Program, arrays: Sequence[Array]) -> None:
-    expected = run(between_copies(program, arrays, OUT_OF_PLACE), arrays)
-    found = run(between_copies(program, arrays, "FusedElementwise"), arrays)
+def check(program: Program, arrays: Sequence[Array], provider: str = "cpu") -> None:
+    expected = run(between_copies(program, arrays, OUT_OF_PLACE), arrays, provider)
+    found = run(between_copies(program, arrays, "FusedElementwise"), arrays, provider)
     for a, b in zip(expected, found, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -109,12 +110,17 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.parametrize("name", ELSEWHERE)
-def test_what_reads_other_places(name: str) -> None:
+def elsewhere(name: str) -> tuple[Program, list[Array]]:
+    """A program that reads other places than it writes, and inputs."""
     program = parse("onnxfuse 1\n" + ELSEWHERE[name])
     rng = np.random.default_rng(1)
     arrays: list[Array] = [
         rng.standard_normal([64, 64] if rank == 2 else [1]).astype(np.float32) for _, rank in program.inputs
     ]
     arrays[-1][:, 33] = 500
-    check(program, arrays)
+    return program, arrays
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_what_reads_other_places(name: str) -> None:
+    check(*elsewhere(name))
