@@ -223,6 +223,35 @@ def test_values_declared_with_other_ranks(name: str, dims: list[int | str], targ
             np.testing.assert_allclose(found, expected, rtol=1e-6, strict=True)
 
 
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("dims", ["[1, 3]", "[3, 2]", "[7, 3]", "[3]", "[2, 3, 1]", "[2, 3]", "[N, 3]"])
+def test_loops_that_carry_what_they_do_not_declare(dims: str, nested: bool) -> None:
+    """ONNX Runtime runs them; a fused node that took 1 for the number of rows computed only the first."""
+    if nested and dims in ("[3]", "[2, 3, 1]"):
+        return  # ONNX Runtime infers itself that the inner one is wrong
+
+    def loop(result: str, state: str, level: int, inner: str, last: str) -> str:
+        return (
+            f"{result} = Loop (n, c, {state}) "
+            f"<body = b{level} (int64 i{level}, bool d{level}, float{dims} s{level}) => (bool e{level}, "
+            f"float{dims} {last}) {{ e{level} = Identity (d{level}) {inner} }}>"
+        )
+
+    inner = "u = Exp (s{0}) v = Neg (u) t{0} = Tanh (v)"
+    body = loop("q", "s1", 2, inner.format(2), "t2") + " t1 = Abs (q)" if nested else inner.format(1)
+    text = (
+        "g (float[2, 3] x, int64 n) => (float[2, 3] y) <bool c = {1}> "
+        f"{{ a = Abs (x) {loop('z', 'a', 1, body, 't1')} y = Neg (z) }}"
+    )
+    model = parse(text)
+    feeds = {"x": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3), "n": np.array(2)}
+    result = onnxfuse.optimize(model, target="cpu").model
+    for library in (True, False):
+        for found, expected in zip(run(result, feeds, library), run(model, feeds, library=False), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, strict=True)
+    assert fused_nodes(result) or nested or dims not in ("[2, 3]", "[N, 3]")
+
+
 def test_reshape_target_computed_from_shapes() -> None:
     graph = (
         "g (float[N, S, 12] x, float[N, 3, S, 4] z) => (float[N, 3, S, 4] y) "

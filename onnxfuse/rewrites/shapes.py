@@ -13,6 +13,7 @@ from onnx import numpy_helper
 from onnxfuse.custom_ops.types import from_onnx
 from onnxfuse.custom_ops.verify import MAX_MAGNITUDE
 from onnxfuse.rewrites.dims import INVENTED, Dim, Shape, Symbols
+from onnxfuse.rewrites.loop_states import forget_changing
 from onnxfuse.rewrites.misjudged import hide, import_hidden, show
 from onnxfuse.rewrites.misnamed import MISNAMING_OPSET, misnames, part_names
 from onnxfuse.rewrites.shape_rules import RULES
@@ -42,7 +43,9 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     known_domains = {"", "ai.onnx", "ai.onnx.ml"} | {f.domain for f in skeleton.functions}
     _copy_graph(model.graph, skeleton.graph, known_domains, model.ir_version >= 4)
     inferred = _inferred(skeleton)
-    again = _forget_growth(skeleton.graph, inferred.graph)
+    while forget_changing(skeleton.graph, inferred.graph):
+        inferred = _inferred(skeleton)
+    again = False
     if hidden := hide(skeleton.graph, inferred.graph):
         import_hidden(skeleton)
     if any(o.domain in ("", "ai.onnx") and o.version == MISNAMING_OPSET for o in model.opset_import):
@@ -76,32 +79,6 @@ def _has_long_vector(graph: onnx.GraphProto) -> bool:
             return True
     bodies = (a.g for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
     return any(_has_long_vector(body) for body in bodies)
-
-
-def _forget_growth(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
-    """Takes from what Loops carry the declared extents that their bodies do not give back; whether there are any.
-
-    ONNX Runtime runs a Loop whose state changes its shape, whatever the body declares.
-    """
-    changed = False
-    for node, known in zip(graph.node, inferred.node, strict=True):
-        for attribute, after in zip(node.attribute, known.attribute, strict=True):
-            if attribute.type != onnx.AttributeProto.GRAPH:
-                continue
-            changed |= _forget_growth(attribute.g, after.g)
-            if node.op_type != "Loop":
-                continue
-            for state, result in zip(attribute.g.input[2:], after.g.output[1:], strict=False):
-                declared, found = (v.type.tensor_type.shape.dim for v in (state, result))
-                if len(declared) != len(found):
-                    changed |= state.type.tensor_type.HasField("shape")
-                    state.type.tensor_type.ClearField("shape")
-                    continue
-                for dim, other in zip(declared, found, strict=True):
-                    if dim.HasField("dim_value") and dim.dim_value != other.dim_value:
-                        dim.Clear()
-                        changed = True
-    return changed
 
 
 # Operators that ONNX's inference does not know, whose outputs are like their first input.
