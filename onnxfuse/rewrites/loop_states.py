@@ -1,7 +1,7 @@
 """What a Loop carries from one iteration to the next: its declared shape says something only where it never changes.
 
-ONNX Runtime runs a Loop whose state begins with another shape than the body declares, or changes it. So an extent counts
-that the first value has and the body gives back.
+ONNX Runtime runs a Loop whose state begins with another shape than the body declares, or changes it. So an extent
+counts that the first value has and the body gives back.
 """
 
 from __future__ import annotations
