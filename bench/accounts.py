@@ -47,6 +47,7 @@ sys.path.append(str(ROOT))
 
 Case = tuple[onnx.ModelProto | Path, dict[str, Any]]
 PARTS = ("chain", "bert", "rec", "piper", "broadcast")
+PUBLISHED = ("rec", "piper")
 ROWS, ROW = 65536, 1024
 
 
@@ -75,11 +76,11 @@ def bert(folder: Path) -> Case:
     return folder / "bert.onnx", {"dims": {"batch": 8}}
 
 
-def published(name: str, given: dict[str, Path], options: dict[str, Any]) -> Case:
+def published(name: str, given: Path | None, options: dict[str, Any]) -> Case:
     from models.fetch import fetch
     from models.seeded import fill
 
-    return (fill(onnx.load(given[name])) if name in given else fetch(name)), options
+    return (fill(onnx.load(given)) if given else fetch(name)), options
 
 
 def cases(given: dict[str, Path], folder: Path) -> dict[str, tuple[str, Callable[[], Case]]]:
@@ -89,8 +90,11 @@ def cases(given: dict[str, Path], folder: Path) -> dict[str, tuple[str, Callable
     return {
         "chain": ("chain of 12, 64 Mi float32", chain),
         "bert": ("BERT-base, float16, 8 x 128", lambda: bert(folder)),
-        "rec": ("PP-OCRv4_rec, 8 x 3 x 48 x 320", lambda: published("ch_PP-OCRv4_rec_infer", given, page)),
-        "piper": ("Piper voice, 40 phonemes", lambda: published("en_US-joe-medium", given, {"inputs": voice})),
+        "rec": ("PP-OCRv4_rec, 8 x 3 x 48 x 320", lambda: published("ch_PP-OCRv4_rec_infer", given.get("rec"), page)),
+        "piper": (
+            "Piper voice, 40 phonemes",
+            lambda: published("en_US-joe-medium", given.get("piper"), {"inputs": voice}),
+        ),
     }
 
 
@@ -176,10 +180,9 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], int]:
     machine = {"gpu": gpu.name, "multiprocessors": gpu.multiprocessors, "cuda": f"{major}.{minor}"}
     data: dict[str, Any] = {"machine": machine | {"runtime": runtime().__version__}}
     data |= {"launch": asdict(measure_launch_cost()), "models": [], "broadcast": None}
-    given = {name: Path(path) for name, _, path in (text.partition("=") for text in args.model)}
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        for name, (title, make) in cases(given, Path(folder)).items():
+        for name, (title, make) in cases(dict(args.model), Path(folder)).items():
             if name not in args.only:
                 continue
             try:
@@ -216,11 +219,24 @@ def parts(text: str) -> list[str]:
     return wanted
 
 
+def given_model(text: str) -> tuple[str, Path]:
+    """What `--model` names."""
+    name, _, path = text.partition("=")
+    if name not in PUBLISHED or not path:
+        raise argparse.ArgumentTypeError(f"{text!r}: takes NAME=FILE, and NAME is one of {', '.join(PUBLISHED)}")
+    return name, Path(path)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=parts, default=list(PARTS), help=f"some of {','.join(PARTS)}")
     parser.add_argument(
-        "--model", action="append", default=[], metavar="NAME=FILE", help="instead of a published model"
+        "--model",
+        type=given_model,
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help=f"instead of a published model: NAME is one of {','.join(PUBLISHED)}",
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="to measure each model for")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")

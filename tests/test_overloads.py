@@ -84,5 +84,5 @@ def test_a_guard_goes_with_its_reason() -> None:
 def test_what_else_ignores_overloads_refuses(name: str) -> None:
     """onnx.reference of onnx 1.23 took the last function of a name, too."""
     _, fused, feeds = optimized(name)
-    with pytest.raises(Exception, match="Mismatch|axis 9|MatMul"):
+    with pytest.raises(Exception, match=r"Mismatch|axis 9|MatMul"):
         ReferenceEvaluator(fused).run(None, feeds)
