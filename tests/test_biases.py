@@ -43,6 +43,18 @@ def test_a_residual_and_a_norm_take_it_through_a_reshape() -> None:
     assert gemms(model) == [2]
 
 
+@pytest.mark.parametrize("bias", ["float[5] b", "float[1, 5] b"])
+def test_a_reshape_to_fewer_dimensions_than_the_bias_has(bias: str) -> None:
+    """Added behind it, the bias would give the result a dimension more."""
+    graph = (
+        f"g (float[1, 6] x, float[6, 5] w, {bias}) => (float[5] y) <int64[1] s = {{-1}}> "
+        "{ m = Gemm (x, w, b) h = Reshape (m, s) e = Tanh (h) y = Neg (e) }"
+    )
+    ops, model, _ = optimized(graph, target="cuda")
+    assert ops == ["FusedElementwise"]
+    assert gemms(model) == [2]
+
+
 def test_packed_heads_take_it() -> None:
     graph = (
         "g (float[10, 12] x, float[12, 36] w, float[36] b) => (float[2, 3, 5, 4] q, float[2, 3, 5, 4] k, "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import onnx
 import pytest
@@ -107,6 +109,87 @@ def test_names_that_stand_elsewhere_too() -> None:
     _, model, _ = optimized(text, target="cpu")
     onnx.checker.check_model(model, full_check=False)
     assert [n.op_type for n in model.graph.node].count("If") == 1
+
+
+def test_a_body_inside_of_a_branch_may_have_a_value_that_is_called_as_the_result() -> None:
+    """It does not see the result of the If that it is in."""
+    inner = (
+        "<then_branch = t () => (float[2, 3] w) { r = Neg (p) w = Add (r, p) }, "
+        "else_branch = e () => (float[2, 3] v) { v = Add (p, p) }>"
+    )
+    branches = (
+        f"<then_branch = t () => (float[2, 3] p, float[2, 3] z) {{ p = Exp (a) z = If (b) {inner} }}, "
+        "else_branch = e () => (float[2, 3] p, float[2, 3] z) { p = Neg (a) z = Abs (a) }>"
+    )
+    nodes = f"a = Tanh (x) r, s = If (c) {branches} k = Abs (r) y = Sub (k, s)"
+    for given in (True, False):
+        _, model, _ = optimized(
+            graph(nodes, "float[2, 3] x, bool b", "bool c = {1}"), target="cpu", feeds={"b": np.array(given)}
+        )
+        assert [n.op_type for n in model.graph.node].count("If") == 1
+
+
+@pytest.mark.parametrize("condition", [
+    "s = Shape (x) t = Shape (z) d = Sub (s, t) i = Cast <to = 9> (d) c = Not (i)",
+    "s = Shape (x) t = Shape (z) d = Div (s, t) c = Equal (d, one)",
+])  # fmt: skip
+def test_a_symbol_is_no_extent_that_two_inputs_share(condition: str) -> None:
+    """ONNX Runtime runs the model on inputs of 3 and of 5 elements, whatever the symbols say."""
+    text = (
+        f"g (float[N] x, float[N] z) => (float[M] y) <int64[1] one = {{1}}> {{ {condition} r = If (c) "
+        "<then_branch = t () => (float[?] p) { p = Add (x, x) }, else_branch = e () => (float[?] q) { q = Exp (z) }> "
+        "k = Abs (r) y = Neg (k) }"
+    )
+    feeds = {name: np.full(n, 0.5, np.float32) for name, n in (("x", 3), ("z", 5))}
+    _, model, _ = optimized(text, feeds=feeds, target="cpu")
+    assert [n.op_type for n in model.graph.node].count("If") == 1
+
+
+@pytest.mark.parametrize(("condition", "known"), [
+    ("l = Log (e) m = Log (t) d = Div (l, m) f = Floor (d) c = Equal (f, h)", False),
+    ("l = Pow (t, h) c = Equal (l, e)", False),
+    ("l = Cast <to = 10> (e) m = Add (l, l) f = Cast <to = 1> (m) c = Equal (f, h)", False),
+    ("l = Div (e, t) m = Sqrt (l) c = Equal (m, t)", True),
+    ("l = Exp (e) m = Shape (l) n = Size (m) c = Cast <to = 9> (n)", True),
+])  # fmt: skip
+def test_floats_that_the_runtime_may_round_otherwise_decide_nothing(condition: str, known: bool) -> None:
+    """A logarithm that is off by its last bit makes another number of levels."""
+    text = graph(f"{condition} a = Tanh (x) r = If (c) {BRANCHES} y = Abs (r)",
+                 constants="float e = {8}, float t = {2}, float h = {3}")  # fmt: skip
+    assert open_known_ifs(parse(text), 17)[1] == known
+
+
+def test_quantization_annotations_go_with_the_names() -> None:
+    branches = (
+        "<then_branch = t () => (float[2, 3] p) <float k = {2}> { v = Mul (a, k) p = Add (v, k) }, "
+        "else_branch = e () => (float[2, 3] p) { p = Neg (a) }>"
+    )
+    model = parse(graph(f"a = Tanh (x) v = Abs (a) r = If (c) {branches} y = Add (r, v)", constants="bool c = {1}"))
+    then = next(a.g for n in model.graph.node for a in n.attribute if a.name == "then_branch")
+    note = then.quantization_annotation.add(tensor_name="v")
+    note.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="k")
+    opened, count = open_known_ifs(model, 17)
+    product = next(n for n in opened.graph.node if n.op_type == "Mul")
+    assert count == 1
+    assert product.output[0] != "v"
+    (note,) = opened.graph.quantization_annotation
+    assert [note.tensor_name, note.quant_parameter_tensor_names[0].value] == [product.output[0], product.input[1]]
+
+
+def test_many_take_time_in_proportion() -> None:
+    def seconds(count: int) -> float:
+        nodes = ["r0 = Identity (x)"]
+        for k in range(count):
+            branches = BRANCHES.replace("(a)", f"(a{k})")
+            nodes.append(f"s{k} = Shape (r{k}) g{k} = Gather (s{k}, zero) c{k} = Equal (g{k}, two) a{k} = Tanh (r{k})")
+            nodes.append(f"r{k + 1} = If (c{k}) {branches}")
+        model = parse(graph(f"{' '.join(nodes)} y = Abs (r{count})", constants="int64 zero = {0}, int64 two = {2}"))
+        start = time.process_time()
+        assert open_known_ifs(model, 17)[1] == count
+        return time.process_time() - start
+
+    few = min(seconds(30) for _ in range(3))
+    assert seconds(240) < 24 * few  # in proportion 8 times, each against all others 64 times
 
 
 def test_outputs_of_a_branch_that_are_equal_or_come_from_outside() -> None:

@@ -156,7 +156,7 @@ def _add_behind(editor: ModelEditor, last: gs.Node, product: gs.Node, bias: gs.T
 def _keeps_columns(reshape: gs.Node, bias: gs.Tensor, shapes: Scope) -> bool:
     """Whether a bias of one number a column is added to a reshaped matrix as it is to the matrix."""
     own, result = (shapes.get(t.name) for t in (bias, reshape.outputs[0]))
-    if own is None or result is None or not own.shape or not result.shape:
+    if own is None or result is None or not own.shape or not result.shape or len(own.shape) > len(result.shape):
         return False
     columns = own.shape[-1]
     return isinstance(columns, int) and result.shape[-1] == columns > 1 and set(own.shape[:-1]) <= {1}

@@ -27,13 +27,21 @@ FOLDED = frozenset(
 )  # fmt: skip
 
 
+# ONNX Runtime's kernels of these round floats otherwise than numpy, and those of narrow floats compute in wider ones.
+_ROUNDED_OTHERWISE = frozenset(("Exp", "Log", "Pow", "Range"))
+
+
 @dataclass
 class Constants:
-    """Names of constant values, the values of the small ones, and the nodes (by index) that compute constants."""
+    """Names of constant values, the values of the small ones, and the nodes (by index) that compute constants.
+
+    Of the values, those `inexact` are what ONNX Runtime computes but for their last bits, or follow from such.
+    """
 
     names: set[str] = field(default_factory=set)
     values: dict[str, np.ndarray] = field(default_factory=dict)
     nodes: set[int] = field(default_factory=set)
+    inexact: set[str] = field(default_factory=set)
 
 
 def find_constants(graph: onnx.GraphProto, outer: Constants, ir_version: int, opset: int) -> Constants:
@@ -42,7 +50,7 @@ def find_constants(graph: onnx.GraphProto, outer: Constants, ir_version: int, op
     An initializer that is also an input of the graph has a value that the caller may override, except before IR
     version 4, where every initializer had to be listed as an input.
     """
-    found = Constants(set(outer.names), dict(outer.values))
+    found = Constants(set(outer.names), dict(outer.values), inexact=set(outer.inexact))
     overridable = {i.name for i in graph.input} if ir_version >= 4 else set()
     for i in graph.input:
         found.names.discard(i.name)
@@ -104,9 +112,13 @@ def fold(found: Constants, node: onnx.NodeProto, opset: int) -> None:
             results = ReferenceEvaluator(model).run(None, {n: found.values[n] for n in node.input if n})
     except Exception:
         return
+    follows = node.op_type not in ("Shape", "Size") and not found.inexact.isdisjoint(node.input)
     for name, value in zip(node.output, results, strict=False):
         if isinstance(value, (np.ndarray, np.generic)) and np.asarray(value).size <= SMALL:
             found.values[name] = np.asarray(value)
+            wide = value.dtype in (np.float32, np.float64) and node.op_type not in _ROUNDED_OTHERWISE
+            if follows or not (wide or value.dtype.kind in "iub"):
+                found.inexact.add(name)
 
 
 def _stays_small(values: Mapping[str, np.ndarray], node: onnx.NodeProto) -> bool:

@@ -48,32 +48,34 @@ def open_known_ifs(model: onnx.ModelProto, opset: int, base_dir: Path | None = N
             copy = onnx.ModelProto()
             copy.CopyFrom(model)
             model = copy
-        opened += len(found)
+        opened += sum(map(len, found.values()))
         opener = _Opener(model)
-        conditions = [
-            opener.open(_at(model.graph, path), place, taken)
-            for path, place, taken in reversed(found)  # the last first, so that places stay
-        ]
+        conditions: set[str] = set()
+        for path in sorted(found, key=len, reverse=True):  # the inner ones first, so that their places stay
+            conditions |= opener.open(_at(model.graph, path), found[path])
         for graph in list(_graphs(model.graph)):
             _drop(graph, conditions)
     return model, opened
 
 
 class _Search:
-    """Finds the Ifs of known condition: in which graph, at which place, and the branch that is taken."""
+    """Finds the Ifs of known condition: in which graph, at which place, and the attribute of the branch taken."""
 
     def __init__(self, model: onnx.ModelProto, opset: int) -> None:
         self.model, self.opset, self.symbols = model, opset, Symbols()
-        self.known: list[tuple[_Path, int, str]] = []
-        self.graph(model.graph, infer(model).graph, {}, Constants(), ())
+        self.known: dict[_Path, dict[int, str]] = {}
+        self.graph(model.graph, infer(model, distinct=True).graph, {}, Constants(), ())
 
     def graph(
         self, graph: onnx.GraphProto, inferred: onnx.GraphProto, outer: Scope, constants: Constants, path: _Path
     ) -> None:
         derived: dict[str, np.ndarray] = {}
-        types = {**outer, **symbolic_scope(inferred, outer, self.symbols, graph, derived)}
+        # Without what is declared of values that inference cannot type: nothing would see that it is not so.
+        types = {**outer, **symbolic_scope(inferred, outer, self.symbols, derived=derived)}
         constants = find_constants(graph, constants, self.model.ir_version, self.opset)
-        known = Constants(constants.names | derived.keys(), {**constants.values, **derived})
+        known = Constants(
+            constants.names | derived.keys(), {**constants.values, **derived}, inexact=set(constants.inexact)
+        )
         annotated = iter([node for node in inferred.node if _bodies(node)])
         for place, node in enumerate(graph.node):
             standard = node.domain in ("", "ai.onnx")
@@ -82,11 +84,12 @@ class _Search:
             if not _bodies(node):
                 continue
             inner = next(annotated)
-            condition = known.values.get(node.input[0]) if standard and node.op_type == "If" else None
+            exact = standard and node.op_type == "If" and node.input[0] not in known.inexact
+            condition = known.values.get(node.input[0]) if exact else None
             if condition is not None and condition.size == 1 and condition.dtype == np.bool_:
                 taken = "then_branch" if condition.reshape(-1)[0] else "else_branch"
                 if self.can_join(node, taken):
-                    self.known.append((path, place, taken))
+                    self.known.setdefault(path, {})[place] = taken
                     continue
             for k, body in _bodies(node):
                 self.graph(body, inner.attribute[k].g, types, constants, (*path, (place, k)))
@@ -104,44 +107,60 @@ class _Opener:
     def __init__(self, model: onnx.ModelProto) -> None:
         self.names = Counter(name for graph in _graphs(model.graph) for name in _defined(graph))
 
-    def open(self, graph: onnx.GraphProto, place: int, taken: str) -> str:
-        """Returns the name of the condition; what computes it stays."""
-        node = onnx.NodeProto()
-        node.CopyFrom(graph.node[place])
-        branch = next(a.g for a in node.attribute if a.name == taken)
-        names = {name: self.fresh(name) for name in _defined(branch)}
-        results: list[onnx.NodeProto] = []
-        made = {name for inner in branch.node for name in inner.output}
-        # A body in the branch may have a value of its own by the name of the If's result, which it does not see.
-        hidden = {n for inner in branch.node for _, body in _bodies(inner) for g in _graphs(body) for n in _defined(g)}
-        for given, name in zip(branch.output, node.output, strict=True):
-            if name and given.name in made and name not in hidden:
-                names[given.name] = name
-                made.discard(given.name)  # a second output of the same value gets a copy
-            elif name:
-                source = names.get(given.name, given.name)
-                results.append(onnx.helper.make_node("Identity", [source], [name], f"{name}_taken"))
-        for tensor in branch.initializer:
-            tensor.name = names[tensor.name]
-        for sparse in branch.sparse_initializer:
-            sparse.values.name = names[sparse.values.name]
-        for info in branch.value_info:
-            info.name = names.get(info.name, info.name)
-        for inner in branch.node:
-            _rename(inner, names)
-        for annotation in branch.quantization_annotation:
-            annotation.tensor_name = names.get(annotation.tensor_name, annotation.tensor_name)
-            for entry in annotation.quant_parameter_tensor_names:
-                entry.value = names.get(entry.value, entry.value)
-        outputs = set(node.output)
-        graph.initializer.extend(branch.initializer)
-        graph.sparse_initializer.extend(branch.sparse_initializer)
-        graph.value_info.extend(v for v in branch.value_info if v.name not in outputs)
-        graph.quantization_annotation.extend(branch.quantization_annotation)
-        nodes = [*graph.node[:place], *branch.node, *results, *graph.node[place + 1 :]]
+    def open(self, graph: onnx.GraphProto, taken: Mapping[int, str]) -> set[str]:
+        """Opens the Ifs at some places of a graph; returns the names of their conditions. What computes those stays."""
+        nodes: list[onnx.NodeProto] = []
+        conditions = set()
+        for place, node in enumerate(graph.node):
+            if place in taken:
+                nodes += self.branch(graph, node, next(a.g for a in node.attribute if a.name == taken[place]))
+                conditions.add(node.input[0])
+            else:
+                nodes.append(node)
         del graph.node[:]
         graph.node.extend(nodes)
-        return str(node.input[0])
+        return conditions
+
+    def branch(self, graph: onnx.GraphProto, node: onnx.NodeProto, given: onnx.GraphProto) -> list[onnx.NodeProto]:
+        """The nodes that compute what an If of the graph does by a branch, whose weights the graph takes."""
+        branch = onnx.GraphProto()
+        branch.CopyFrom(given)
+        names = {name: self.fresh(name) for name in sorted(_defined(branch))}
+        results: list[onnx.NodeProto] = []
+        made = {name for inner in branch.node for name in inner.output}
+        for output, name in zip(branch.output, node.output, strict=True):
+            if name and output.name in made:
+                names[output.name] = name
+                made.discard(output.name)  # a second output of the same value gets a copy
+            elif name:
+                source = names.get(output.name, output.name)
+                results.append(onnx.helper.make_node("Identity", [source], [name], f"{name}_taken"))
+        self.rename(branch, names)
+        graph.initializer.extend(branch.initializer)
+        graph.sparse_initializer.extend(branch.sparse_initializer)
+        graph.value_info.extend(v for v in branch.value_info if v.name not in node.output)
+        graph.quantization_annotation.extend(branch.quantization_annotation)
+        return [*branch.node, *results]
+
+    def rename(self, graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+        """Gives what a graph and its bodies read and write new names."""
+        for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+            value.name = names.get(value.name, value.name)
+        for sparse in graph.sparse_initializer:
+            sparse.values.name = names.get(sparse.values.name, sparse.values.name)
+        for annotation in graph.quantization_annotation:
+            annotation.tensor_name = names.get(annotation.tensor_name, annotation.tensor_name)
+            for parameter in annotation.quant_parameter_tensor_names:
+                parameter.value = names.get(parameter.value, parameter.value)
+        for node in graph.node:
+            for values in (node.input, node.output):
+                values[:] = [names.get(n, n) for n in values]
+            for _, body in _bodies(node):
+                own = _defined(body)
+                inner = {old: new for old, new in names.items() if old not in own}
+                # It could not see the result of the If that it is in, and may have a value of that name.
+                inner |= {name: self.fresh(name) for name in sorted(own.intersection(inner.values()))}
+                self.rename(body, inner)
 
     def fresh(self, name: str) -> str:
         """The name, or another where the model has it elsewhere."""
@@ -155,14 +174,21 @@ class _Opener:
 
 def _drop(graph: onnx.GraphProto, conditions: Iterable[str]) -> None:
     """Removes what in the graph computed conditions, where nothing else uses it."""
-    pending = list(conditions)
+    makers = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
+    uses = Counter(o.name for o in graph.output)
+    for node in graph.node:
+        uses.update(_read(node))
+    gone: set[int] = set()
+    pending = [name for name in conditions if name in makers]
     while pending:
-        name = pending.pop()
-        makers = [k for k, node in enumerate(graph.node) if name in node.output]
-        if not makers or any(n in _used(graph) for n in graph.node[makers[0]].output):
+        k = makers[pending.pop()]
+        if k in gone or any(uses[n] for n in graph.node[k].output):
             continue
-        pending += [n for n in graph.node[makers[0]].input if n]
-        del graph.node[makers[0]]
+        gone.add(k)
+        uses.subtract(_read(graph.node[k]))
+        pending += [n for n in _read(graph.node[k]) if n in makers]
+    for k in sorted(gone, reverse=True):
+        del graph.node[k]
 
 
 def _at(graph: onnx.GraphProto, path: _Path) -> onnx.GraphProto:
@@ -189,23 +215,8 @@ def _defined(graph: onnx.GraphProto) -> set[str]:
     return (names | {name for node in graph.node for name in node.output}) - {""}
 
 
-def _used(graph: onnx.GraphProto) -> set[str]:
-    """The names that a graph's nodes, their bodies and its outputs read."""
-    names = {o.name for o in graph.output}
-    for inner in _graphs(graph):
-        names.update(o.name for o in inner.output)
-        names.update(name for node in inner.node for name in node.input)
-    return names
-
-
-def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Gives a node and its bodies the new names of what they read and write."""
-    for values in (node.input, node.output):
-        values[:] = [names.get(n, n) for n in values]
-    for _, body in _bodies(node):
-        own = _defined(body)
-        inner = {old: new for old, new in names.items() if old not in own}
-        for output in body.output:
-            output.name = inner.get(output.name, output.name)
-        for each in body.node:
-            _rename(each, inner)
+def _read(node: onnx.NodeProto) -> list[str]:
+    """The names that a node and its bodies read."""
+    bodies = [graph for _, body in _bodies(node) for graph in _graphs(body)]
+    names = [*node.input, *(n for graph in bodies for inner in graph.node for n in inner.input)]
+    return names + [o.name for graph in bodies for o in graph.output]

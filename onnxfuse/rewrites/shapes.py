@@ -30,11 +30,12 @@ SMALL = 1024
 UNKNOWN = TensorType("", None)
 
 
-def infer(model: onnx.ModelProto) -> onnx.ModelProto:
+def infer(model: onnx.ModelProto, distinct: bool = False) -> onnx.ModelProto:
     """A copy of the model, without large weights, whose value_info holds what ONNX's shape inference finds.
 
     Declared value_info is used only for values that inference cannot type (outputs of operators that ONNX does not
-    know): a stale declaration must not decide a fusion.
+    know): a stale declaration must not decide a fusion. `distinct`: a symbol that is declared more than once is another
+    each time, since ONNX Runtime takes inputs of other extents than each other's all the same.
     """
     skeleton = onnx.ModelProto()
     skeleton.ir_version = max(model.ir_version, 4)
@@ -42,6 +43,8 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     skeleton.functions.extend(f for f in model.functions if not f.overload and not misnames(f))
     known_domains = {"", "ai.onnx", "ai.onnx.ml"} | {f.domain for f in skeleton.functions}
     _copy_graph(model.graph, skeleton.graph, known_domains, model.ir_version >= 4)
+    if distinct:
+        _part_symbols(skeleton.graph, set())
     inferred = _inferred(skeleton)
     while forget_changing(skeleton.graph, inferred.graph):
         inferred = _inferred(skeleton)
@@ -55,6 +58,20 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     inferred = _inferred(skeleton)
     show(inferred.graph)
     return inferred
+
+
+def _part_symbols(graph: onnx.GraphProto, met: set[str]) -> None:
+    """Leaves only the first of the dimensions, bodies included, that are declared with the same symbol."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in met:
+                dim.Clear()
+            elif dim.dim_param:
+                met.add(dim.dim_param)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _part_symbols(attribute.g, met)
 
 
 def _inferred(skeleton: onnx.ModelProto) -> onnx.ModelProto:

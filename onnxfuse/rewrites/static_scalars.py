@@ -37,7 +37,7 @@ def fix_static_scalars(editor: ModelEditor, opset: int, base_dir: Path | None = 
         return None
     model = with_small_values(editor.to_model(), base_dir)
     derived: dict[str, np.ndarray] = {}
-    symbolic_scope(infer(model).graph, {}, Symbols(), model.graph, derived)
+    symbolic_scope(infer(model, distinct=True).graph, {}, Symbols(), model.graph, derived)
     numbers = _follow(model, derived, opset)
     constants: dict[str, gs.Constant] = {}
     replaced: list[gs.Tensor] = []
