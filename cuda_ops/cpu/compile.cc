@@ -10,8 +10,7 @@ namespace {
 // Bytes of one item's points that are kept for later passes; where there are more, they are computed again.
 constexpr size_t kMostKept = 1 << 20;
 
-// Items that are fewer and longer (in nanoseconds) are shared out among tasks.
-constexpr int64_t kFewItems = 8;
+// Few items that are longer (in nanoseconds) are shared out among tasks.
 constexpr double kLongItem = 60000;
 
 // Outputs of a quarter of it go past the caches. One such chain and two operators that read what it and another one

@@ -34,6 +34,8 @@ enum class Schedule : uint8_t { column, row, band, whole };
 // with its first one only is copied to all points rather than taken row by row.
 constexpr int64_t kShortTile = 256;
 
+constexpr int64_t kFewItems = 8;  // fewer may be shared out among tasks
+
 struct Layout {
   Schedule schedule = Schedule::column;
   std::vector<Dim> grid, loop;
