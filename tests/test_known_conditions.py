@@ -267,6 +267,20 @@ def test_sequences_of_which_no_copy_can_be_made(opset: int) -> None:
     assert open_known_ifs(parse(text, opset), opset)[1] == (opset >= 16)
 
 
+@pytest.mark.parametrize("start", [-9, -4, -3, -1, 2, 9])
+@pytest.mark.parametrize("step", [-2, -1, 1])
+def test_a_condition_from_what_is_sliced_backwards(start: int, step: int) -> None:
+    """A start in front of the tensor is its first element there: onnx.reference finds none, whose product is 1."""
+    nodes = (
+        "sliced = Slice (k, start, end, zero, step) n = ReduceProd <keepdims = 0> (sliced) c = Equal (n, one) "
+        f"a = Tanh (x) r = If (c) {BRANCHES} y = Abs (r)"
+    )
+    constants = (
+        f"float[3] k = {{5, 6, 7}}, int64[1] start = {{{start}}}, int64[1] end = {{-99}}, int64[1] zero = {{0}}, "
+    )
+    optimized(graph(nodes, constants=constants + f"int64[1] step = {{{step}}}, float one = {{1}}"), target="cpu")
+
+
 def test_a_model_in_which_nothing_fuses_comes_back_as_it_was() -> None:
     model = parse(graph(f"a = MatMul (x, w) y = If (c) {BRANCHES}", "float[2, 3] x, float[3, 3] w", "bool c = {1}"))
     result = onnxfuse.optimize(model, target="cpu")

@@ -100,6 +100,8 @@ def fold(found: Constants, node: onnx.NodeProto, opset: int) -> None:
         return
     if node.op_type in ("Expand", "ConstantOfShape", "Range") and not _stays_small(found.values, node):
         return
+    if node.op_type == "Slice" and _begins_in_front(found.values, node):
+        return
     graph = onnx.helper.make_graph(
         [node],
         "fold",
@@ -119,6 +121,18 @@ def fold(found: Constants, node: onnx.NodeProto, opset: int) -> None:
             wide = value.dtype in (np.float32, np.float64) and node.op_type not in _ROUNDED_OTHERWISE
             if follows or not (wide or value.dtype.kind in "iub"):
                 found.inexact.add(name)
+
+
+def _begins_in_front(values: Mapping[str, np.ndarray], node: onnx.NodeProto) -> bool:
+    """Whether a Slice goes backwards from a start in front of the tensor: its first element, but for onnx.reference."""
+    if len(node.input) < 5:
+        return False
+    data, starts, _, axes, steps = (values.get(n) for n in node.input)
+    if data is None or starts is None or steps is None:
+        return False
+    over = range(starts.size) if axes is None else axes.reshape(-1)
+    pairs = zip(over, starts.reshape(-1), steps.reshape(-1), strict=False)
+    return any(step < 0 and start < -data.shape[axis] for axis, start, step in pairs)
 
 
 def _stays_small(values: Mapping[str, np.ndarray], node: onnx.NodeProto) -> bool:
