@@ -97,6 +97,26 @@ def test_what_an_opened_branch_makes_known_is_opened_too() -> None:
     assert [n.op_type for n in opened.graph.node] == ["Tanh", "Squeeze", "Unsqueeze", "Abs"]
 
 
+def test_a_long_chain_is_opened_at_once() -> None:
+    """The rank of each result is known only when its If is opened; what is left would be opened by a second call."""
+    count = 20
+    nodes = "r0 = Tanh (x) "
+    for k in range(count):
+        then = f"then_branch = t () => (float[N] p) {{ p = Exp (r{k}) }}"
+        other = f"else_branch = e () => (float[N] q) {{ q = Squeeze (r{k}, zeros) }}"
+        nodes += (
+            f"s{k} = Shape (r{k}) n{k} = Size (s{k}) c{k} = Equal (n{k}, two) r{k + 1} = If (c{k}) <{then}, {other}> "
+        )
+    model = parse(graph(f"{nodes} y = Abs (r{count})", "float[1, 3] x", "int64 two = {2}, int64[1] zeros = {0}"))
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            for output in attribute.g.output:
+                output.type.tensor_type.ClearField("shape")
+    opened, found = open_known_ifs(model, 17)
+    assert found == count
+    assert [n.op_type for n in opened.graph.node] == ["Tanh", *["Exp"] * count, "Abs"]
+
+
 def test_names_that_stand_elsewhere_too() -> None:
     """Branches of two Ifs use the same names, and a body inside of one has such a name of its own."""
     branches = (

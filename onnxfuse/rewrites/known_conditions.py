@@ -22,8 +22,6 @@ from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
 
 __all__ = ["open_known_ifs"]
 
-# What an opened branch makes known may open others; nobody nests deeper.
-_ROUNDS = 16
 _IDENTITY_OF_ANYTHING = 16  # the opset from which on it copies sequences and optional values
 _PLAIN_INITIALIZERS = 4  # the IR version from which on they need not be inputs of their graph
 # Where a graph is: the places of its node and attribute in the graph around it, from the main graph inwards.
@@ -38,9 +36,8 @@ def open_known_ifs(model: onnx.ModelProto, opset: int, base_dir: Path | None = N
     opened = 0
     if model.ir_version < _PLAIN_INITIALIZERS:
         return model, opened
-    for _ in range(_ROUNDS):
-        if not any(n.op_type == "If" for graph in _graphs(model.graph) for n in graph.node):
-            break
+    # What an opened branch makes known may open others.
+    while any(n.op_type == "If" for graph in _graphs(model.graph) for n in graph.node):
         found = _Search(with_small_values(model, base_dir), opset).known
         if not found:
             break
