@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from graph_check import check, fused_nodes
 from graphs import feeds_for, fused, optimized, parse
@@ -13,12 +12,6 @@ from onnxfuse import optimize
 from onnxfuse.custom_ops.overloads import GUARD
 from onnxfuse.runtime import make_session, run
 
-# Seen on 1.18.1, 1.20.1 and 1.22.1; 1.27.0 and later are right.
-NEEDS_FUNCTIONS_IN_BODIES = pytest.mark.xfail(
-    tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 23),
-    reason="this ONNX Runtime loads no local function in a body of a Loop, a Scan or an If within an If",
-    strict=False,
-)
 IF = (
     "g (float[3, 4] x, bool c) => (float[3, 4] y) { a = Exp (x) b = Neg (a) "
     "y = If (c) <then_branch = t () => (float[3, 4] p) { p = Mul (b, b) }, "
@@ -62,7 +55,6 @@ def test_branch_that_gives_an_outer_value() -> None:
         assert set(report.fusions[0].outputs) == {"a", "b", "z"}
 
 
-@NEEDS_FUNCTIONS_IN_BODIES
 def test_branches_inside_branches() -> None:
     graph = (
         "g (float[3] x, bool c, bool d) => (float[3] y) { a = Exp (x) b = Neg (a) "
@@ -75,7 +67,6 @@ def test_branches_inside_branches() -> None:
         assert len(fused(graph, feeds={"c": np.array(c), "d": np.array(d)})) == 2
 
 
-@NEEDS_FUNCTIONS_IN_BODIES
 def test_loop_body() -> None:
     graph = (
         "g (float[4] x, int64 n, bool c) => (float[4] y, float[K, 4] scanned) { a = Exp (x) b = Neg (a) "
@@ -86,7 +77,6 @@ def test_loop_body() -> None:
     assert fused(graph, feeds=feeds) == ["FusedElementwise", "FusedElementwise"]
 
 
-@NEEDS_FUNCTIONS_IN_BODIES
 def test_scan_body() -> None:
     graph = (
         "g (float[4] x, float[5, 4] z) => (float[4] y, float[5, 4] scanned) { a = Exp (x) b = Neg (a) "
@@ -98,7 +88,6 @@ def test_scan_body() -> None:
     assert set(report.fusions[0].outputs) == {"a", "b"}
 
 
-@NEEDS_FUNCTIONS_IN_BODIES
 def test_equal_names_in_two_bodies() -> None:
     graph = (
         "g (float[3] x, bool c, bool d) => (float[3] y) { "
