@@ -7,6 +7,7 @@ import math
 import time
 
 import fuzz
+import graph_check
 import numpy as np
 import onnx
 import pytest
@@ -143,3 +144,31 @@ def test_what_one_rounding_more_in_front_of_a_product_makes_of_float16() -> None
     wrong, fused = fuzz.failure(*random_model(1023000715), target="cuda", min_nodes=2, beside=True)
     assert not wrong
     assert fused
+
+
+def test_a_float16_value_is_as_unsure_in_a_wider_type() -> None:
+    """ONNX Runtime rounds no float16 between operators on the CPU; what is folded is rounded."""
+    model = parse(
+        "g (float16[1] h) => (double[1] y) <int64[1] s = {1}, float16[1] k = {21504}> "  # the bits of 64
+        "{ m = Mul (h, k) w = Cast <to = 11> (m) r = Reshape (w, s) y = Sub (w, r) }"
+    )
+    feeds = feeds_for(model)
+    (moved,) = moved_by_rounding(model, feeds, [np.zeros(1)])
+    assert 0.001 < moved < 0.1
+
+
+def test_one_output_of_another_meaning_leaves_the_others_their_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = parse("g (float[4] x) => (float[4] y, float[4] z) { a = Exp (x) y = Neg (a) b = Tanh (x) z = Abs (b) }")
+    feeds = feeds_for(model)
+    right = in_wider_types(model, feeds)
+    assert right is not None
+    monkeypatch.setattr(graph_check, "in_wider_types", lambda *_: [right[0], right[1] + 1])
+    seen = []
+    plain = graph_check.difference
+    monkeypatch.setattr(graph_check, "difference", lambda t, *a: seen.append(t) or plain(t, *a))
+    graph_check.check(model, feeds)
+    compared = [t for t in seen if len(t) == 2]
+    assert compared
+    for truth in compared:
+        assert truth[0] is right[0]
+        np.testing.assert_allclose(truth[1], right[1], rtol=1e-6)

@@ -372,6 +372,22 @@ def test_onnx_runtime_is_told_what_slices_of_opset_10_are_called() -> None:
     assert [d.dim_param or d.dim_value for d in declared.type.tensor_type.shape.dim] == [1, 4, "c.2"]
 
 
+@pytest.mark.parametrize("axis", [1, -3])
+@pytest.mark.parametrize("last", [3, -1])
+def test_a_slice_of_a_slice_of_opset_10_does_not_get_the_symbol_back(axis: int, last: int) -> None:
+    graph = (
+        "g (float[1, A, 3, 8] x) => (float[1, K, 3, 8] y) <int64[1] s = {0}, int64[1] e = {1}, int64[1] h = {-4}, "
+        f"int64[1] t = {{8}}, int64[1] a = {{{axis}}}, int64[1] b = {{{last}}}> {{ d = Sigmoid (x) "
+        "c = Slice (d, s, e, a) f = Slice (c, h, t, b) p = Slice (c, s, h, b) q = Concat <axis = 3> (f, p) "
+        "y = Sin (q) }"
+    )
+    found, model, _ = optimized(graph, opset=10, sizes={"A": 3}, min_nodes=1)
+    assert found
+    called = {v.name: v.type.tensor_type.shape.dim[1].dim_param for v in model.graph.value_info}
+    assert called["f"] == "f.1"
+    assert called["p"] == "p.1"
+
+
 @pytest.mark.parametrize("dims", ["1, 4, ?", "?, ?, ?", "1, 4, K"])
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_a_slice_of_opset_10_that_is_an_output(target: str, dims: str) -> None:

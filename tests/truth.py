@@ -160,6 +160,9 @@ def _round_operands(model: onnx.ModelProto, rng: np.random.Generator) -> None:
         return
     known = [v for g in graphs_of(typed.graph) for v in (*g.value_info, *g.input, *g.output)]
     half = {v.name for v in known if v.type.tensor_type.elem_type == TensorProto.FLOAT16}
+    floats = {v.name for v in known if v.type.tensor_type.elem_type in (TensorProto.FLOAT, TensorProto.DOUBLE)}
+    for graph in graphs_of(model.graph):  # in a wider type it is as unsure
+        half |= {n.output[0] for n in graph.node if n.op_type == "Cast" and n.input[0] in half} & floats
     made = 0
     for graph in list(graphs_of(model.graph)):
         nodes: list[onnx.NodeProto] = []
@@ -209,6 +212,7 @@ def moved_by_rounding(model: onnx.ModelProto, feeds: Feeds, truth: Sequence[Any]
 
 def element_types(model: onnx.ModelProto) -> set[int]:
     types = {i.type.tensor_type.elem_type for i in model.graph.input}
+    types |= {t.data_type for g in graphs_of(model.graph) for t in g.initializer}
     return types | {a.i for g in graphs_of(model.graph) for n in g.node if n.op_type == "Cast" for a in n.attribute}
 
 

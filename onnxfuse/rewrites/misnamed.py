@@ -69,10 +69,16 @@ def part_names(skeleton: onnx.GraphProto, inferred: onnx.GraphProto, count: int 
         declared = onnx.ValueInfoProto()
         declared.CopyFrom(known[name])
         dims = declared.type.tensor_type.shape.dim
-        for axis in range(len(dims)) if axes is None else {a % max(len(dims), 1) for a in axes}:
-            if axis < len(dims) and not dims[axis].HasField("dim_value"):
-                dims[axis].dim_param = f"{INVENTED}part_{count}"
+        cut = range(len(dims)) if axes is None else {a % max(len(dims), 1) for a in axes}
+        for axis, dim in enumerate(dims):
+            if dim.HasField("dim_value"):
+                continue
+            dim.Clear()  # what is not cut is left to inference: it may have been cut before, and be misnamed here
+            if axis in cut:
+                dim.dim_param = f"{INVENTED}part_{count}"
                 count += 1
+        if not any(dim.dim_param for dim in dims):
+            continue
         if name in outputs:
             outputs[name].CopyFrom(declared)
         else:
