@@ -175,7 +175,7 @@ class Pass:
         if name in {o.name for o in view.graph.outputs}:
             return
         known = view.type_of(name)
-        shape = [stated(d) for d in known.shape or ()]
+        shape = None if known.shape is None else [stated(d) for d in known.shape]
         self.editor.set_value_info(view.graph, onnx.helper.make_tensor_value_info(name, to_onnx(known.type), shape))
 
     def drop_dead_constants(self, view: GraphView, fused: Iterable[FusedNode]) -> None:

@@ -172,3 +172,13 @@ def test_one_output_of_another_meaning_leaves_the_others_their_truth(monkeypatch
     for truth in compared:
         assert truth[0] is right[0]
         np.testing.assert_allclose(truth[1], right[1], rtol=1e-6)
+
+
+def test_what_overflows_at_the_end_of_the_range_is_no_other_meaning() -> None:
+    """65510 rounds to float16's largest number or to infinity, as an operand was rounded before."""
+    truth, plain = np.array([65530.0, 2.0]), np.array([np.inf, 2], np.float16)
+    allowed = {"float16": (1e-3, 1e-3)}
+    assert not graph_check._disagree([truth], [plain], allowed)
+    assert graph_check._disagree([truth / 2], [plain], allowed)
+    assert not graph_check.difference([truth], [plain], [np.array([65504, 2], np.float16)], allowed)
+    assert graph_check.difference([truth], [plain], [np.array([60000, 2], np.float16)], allowed)

@@ -525,3 +525,30 @@ def test_expanding_but_for_some_axes(target: str, expected: tuple[object, ...] |
     scope = symbolic_scope(infer(model).graph, {}, Symbols(), model.graph)
     found = scope["y"].shape
     assert found == expected if expected is not None else found is None or found[0] != "N"
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("size", [8, 1])
+@pytest.mark.parametrize("part", ["Slice (b, s, e, a)", "Gather <axis = 1> (b, i)", "Split <axis = 1> (b, l)"])
+def test_a_part_of_what_may_be_broadcast(part: str, size: int, target: str) -> None:
+    """That it begins at 0 does not make it the whole of a dimension that a run brings, or 1."""
+    results = "c, r" if "Split" in part else "c"
+    graph = (
+        "g (float[A, 8] x, float[2, 3, 8] w) => (float[2, 3, 8] y) <int64[1] s = {0}, int64[1] e = {3}, "
+        "int64[1] a = {1}, int64[3] i = {0, 1, 2}, int64[2] l = {3, 5}, int64[3] t = {2, 8, 1}> "
+        f"{{ b = Expand (x, t) {results} = {part} d = Sub (c, w) y = Exp (d) }}"
+    )
+    assert fused(graph, opset=13, sizes={"A": size}, target=target)
+
+
+def test_a_fused_result_of_unknown_rank_is_not_declared_to_have_none() -> None:
+    graph = (
+        "g (float[B, 6, 6, 6, 1] x) => (float[?, B, ?, 1] y, float[?, 6, 1] w) <float[1, 6, 1] w = {1, 2, 3, 4, 5, 6}, "
+        "int64[4] t = {6, 1, 6, 1}> { l = ReduceL2 <axes = [-3, -1], keepdims = 1> (x) m = Min (l, w) "
+        "p = Slice <axes = [3], ends = [6], starts = [-5]> (m) q = Slice <axes = [3], ends = [-5], starts = [0]> (m) "
+        "c = Concat <axis = 3> (p, q) r = Reshape (c, t) y = Slice <axes = [0], ends = [5], starts = [3]> (r) }"
+    )
+    found, model, _ = optimized(graph, opset=9, sizes={"B": 1}, min_nodes=1, target="cuda")
+    assert found
+    for value in model.graph.value_info:
+        assert not value.type.tensor_type.HasField("shape") or len(value.type.tensor_type.shape.dim) == 5

@@ -262,6 +262,8 @@ class Space:
                 inner = moved.get(p) or Place(self.current(parts.get(p, ())))
                 place = self.row_major(place, inner, view.extents[p]) if place != Place() else inner
             whole = len(place.dims) <= 1 and place.start == 0 and place.step == 1
+            if len(pieces) == 1 and place.dims and isinstance(full := view.extents[pieces[0]], int):
+                whole = whole and self.extent(place.dims) == full
             if not whole and len(pieces) == 1 and k not in view.cuts and shape[k] != view.extents[pieces[0]]:
                 raise RefusalError("it reads a part of what may be broadcast")  # a symbol that may be 1, expanded
             if k in view.rolls:
