@@ -28,9 +28,9 @@ from onnxfuse.rewrites.functions import inline_fusible
 from onnxfuse.rewrites.fuse import Choice
 from onnxfuse.rewrites.hoisting import hoist_transposes
 from onnxfuse.rewrites.in_place import name_op_types
-from onnxfuse.rewrites.known_conditions import open_known_ifs
 from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 from onnxfuse.rewrites.matmul_transposes import expose_swaps
+from onnxfuse.rewrites.open_ifs import open_known_ifs
 from onnxfuse.rewrites.static_scalars import fix_static_scalars
 
 if TYPE_CHECKING:
@@ -206,7 +206,10 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
                 "there, and ONNX Runtime 1.32 loads no newer one"
             )
     if opened and changed:
-        report.notes.append(f"{opened} branches of Ifs, whose conditions follow from known shapes, are always taken")
+        report.notes.append(
+            f"{opened} branches of Ifs are always taken: the conditions follow from known shapes, or the other branch "
+            "can give no result"
+        )
     if report.respelled:
         report.notes.append(f"{len(report.respelled)} operators are spelled otherwise: {report.respelled[0].reason}")
     report.nodes_after = len(source_nodes(optimized.graph))

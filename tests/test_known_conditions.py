@@ -10,7 +10,7 @@ import pytest
 from graphs import optimized, parse
 
 import onnxfuse
-from onnxfuse.rewrites.known_conditions import open_known_ifs
+from onnxfuse.rewrites.open_ifs import open_known_ifs
 from onnxfuse.runtime import make_session
 
 THEN = "then_branch = t () => (float[2, 3] p) { p = Exp (a) }"

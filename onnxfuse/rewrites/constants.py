@@ -20,9 +20,10 @@ __all__ = ["FOLDED", "Constants", "find_constants", "fold"]
 SMALL = 64
 FOLDED = frozenset(
     (
-        "Abs", "Add", "Cast", "Ceil", "Concat", "ConstantOfShape", "Div", "Equal", "Exp", "Expand", "Floor", "Gather",
-        "Identity", "Log", "Mul", "Neg", "Not", "Pow", "Range", "Reciprocal", "ReduceProd", "Reshape", "Shape", "Size",
-        "Slice", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where",
+        "Abs", "Add", "And", "Cast", "Ceil", "Concat", "ConstantOfShape", "Div", "Equal", "Exp", "Expand", "Floor",
+        "Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "Mul", "Neg", "Not", "Or",
+        "Pow", "Range", "Reciprocal", "ReduceProd", "Reshape", "Shape", "Size", "Slice", "Sqrt", "Squeeze", "Sub",
+        "Transpose", "Unsqueeze", "Where", "Xor",
     )
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
+from onnxfuse.bodies import own_names, rename
 from onnxfuse.errors import ModelError
 from onnxfuse.runtime import make_session, run
 
@@ -27,19 +28,20 @@ def take_branches(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], provi
         if taken is None:
             return model
         nodes: list[onnx.NodeProto] = []
-        weights: list[onnx.TensorProto] = []
+        taken_branches: list[onnx.GraphProto] = []
         for node in model.graph.node:
             if node.op_type == "If" and node.domain in ("", "ai.onnx"):
-                made, held = _branch(node, taken[node.input[0]])
-                nodes += made
-                weights += held
+                taken_branches.append(_branch(node, taken[node.input[0]]))
+                nodes += taken_branches[-1].node
             else:
                 nodes.append(node)
         plain = onnx.ModelProto()
         plain.CopyFrom(model)
         del plain.graph.node[:]
         plain.graph.node.extend(nodes)
-        plain.graph.initializer.extend(weights)
+        for branch in taken_branches:
+            plain.graph.initializer.extend(branch.initializer)
+            plain.graph.sparse_initializer.extend(branch.sparse_initializer)
         model = plain
 
 
@@ -62,33 +64,14 @@ def _conditions(
     return {name: bool(np.all(value)) for name, value in zip(dict.fromkeys(names), values, strict=True)}
 
 
-def _branch(node: onnx.NodeProto, condition: bool) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """The nodes and weights of the branch, renamed, with what carries its results to those of the If."""
+def _branch(node: onnx.NodeProto, condition: bool) -> onnx.GraphProto:
+    """The branch, renamed, with what carries its results to those of the If."""
     wanted = "then_branch" if condition else "else_branch"
     graph = onnx.GraphProto()
     graph.CopyFrom(next(a.g for a in node.attribute if a.name == wanted))
     prefix = next(name for name in node.output if name)
-    local = [t.name for t in graph.initializer] + [name for n in graph.node for name in n.output if name]
-    names = {name: f"{prefix}/{name}" for name in local}
-    _rename(graph, names)
-    nodes = list(graph.node)
+    rename(graph, {name: f"{prefix}/{name}" for name in own_names(graph)}, lambda name: f"{prefix}/{name}")
     for inner, outer in zip(graph.output, node.output, strict=False):
         if outer:
-            nodes.append(onnx.helper.make_node("Identity", [inner.name], [outer]))
-    return nodes, list(graph.initializer)
-
-
-def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Renames what the graph reads and makes, in bodies as well; a body's own names hide those outside."""
-    for tensor in graph.initializer:
-        tensor.name = names.get(tensor.name, tensor.name)
-    for value in graph.output:
-        value.name = names.get(value.name, value.name)
-    for node in graph.node:
-        for places in (node.input, node.output):
-            places[:] = [names.get(name, name) for name in places]
-        for attribute in node.attribute:
-            for body in (*([attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else []), *attribute.graphs):
-                own = {v.name for v in body.input} | {t.name for t in body.initializer}
-                own |= {name for n in body.node for name in n.output}
-                _rename(body, {old: new for old, new in names.items() if old not in own})
+            graph.node.append(onnx.helper.make_node("Identity", [inner.name], [outer]))
+    return graph
