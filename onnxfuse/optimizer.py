@@ -31,6 +31,7 @@ from onnxfuse.rewrites.in_place import name_op_types
 from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 from onnxfuse.rewrites.matmul_transposes import expose_swaps
 from onnxfuse.rewrites.open_ifs import open_known_ifs
+from onnxfuse.rewrites.shape_arithmetic import shorten_shape_arithmetic
 from onnxfuse.rewrites.static_scalars import fix_static_scalars
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
     fixed = fix_static_scalars(editor, opset, source_dir)
     if fixed is not None:
         proto = editor.to_model()
+    proto, shorter = shorten_shape_arithmetic(proto, opset, source_dir)
     for _ in range(_PASSES):
         editor = ModelEditor(proto)
         if target == "cuda":
@@ -195,7 +197,7 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
     report.settle(name_op_types(editor, target))
     refresh_functions(editor, min(opset, RUNNABLE_OPSET), fallback)
     changed = bool(report.fusions or report.respelled)
-    optimized = editor.to_model() if changed or not (fixed or opened) else original
+    optimized = editor.to_model() if changed or not (fixed or opened or shorter) else original
     report.refusals += fixed or [] if changed else []
     if opset > RUNNABLE_OPSET and changed:
         if reason := declare_runnable(optimized):
@@ -210,6 +212,8 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
             f"{opened} branches of Ifs are always taken: the conditions follow from known shapes, or the other branch "
             "can give no result"
         )
+    if shorter and changed:
+        report.notes.append(f"what the model computes from shapes takes {shorter} nodes less: each extent once")
     if report.respelled:
         report.notes.append(f"{len(report.respelled)} operators are spelled otherwise: {report.respelled[0].reason}")
     report.nodes_after = len(source_nodes(optimized.graph))

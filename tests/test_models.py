@@ -24,7 +24,7 @@ PUBLISHED = {
     "ch_ppocr_mobile_v2.0_cls_infer": 0,  # all that could be goes into convolutions
     "magika": 5,
     "silero_vad": 2,
-    "silero_vad_16k_op15": 2,
+    "silero_vad_16k_op15": 1,
     "silero_vad_op18_ifless": 2,
 }
 Arrays = dict[str, np.ndarray]

@@ -74,8 +74,9 @@ def test_fallback() -> None:
 
 def test_what_is_left_has_a_reason() -> None:
     _, _, report = optimized(
-        "g (float[2, 3, 8, 8] x, float[3, 3, 1, 1] w, float[2, 3, 8, 8] z) => (float[2, 3, 8, 8] y, int64[4] s) { "
-        "c = Conv (x, w) r = Relu (c) y = Add (r, z) h = Shape (y) s = Mul (h, h) }"
+        "g (float[N, 3, 8, 8] x, float[3, 3, 1, 1] w, float[N, 3, 8, 8] z) => (float[N, 3, 8, 8] y, int64[4] s) { "
+        "c = Conv (x, w) r = Relu (c) y = Add (r, z) h = Shape (y) s = Mul (h, h) }",
+        sizes={"N": 2},
     )
     reasons = {r.operator: r.reason for r in report.refusals}
     assert reasons["Relu"] == "ONNX Runtime computes this activation inside the Conv before it"

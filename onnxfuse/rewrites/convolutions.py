@@ -2,8 +2,9 @@
 
 1. BatchNormalization, and a Mul or Add of one constant a channel, go into the weights and the bias.
 2. On the CPU, an activation after that goes into the kernel.
-3. On the CPU the Conv also adds another feature map (a residual) before its activation: in ONNX Runtime's own layout of
-   channels in blocks (NCHWc), which a fused node in between would have to leave and enter again.
+3. On the CPU the Conv also adds another feature map (a residual) of two spatial dimensions before its activation: in
+   ONNX Runtime's own layout of channels in blocks (NCHWc), which a fused node in between would have to leave and enter
+   again.
 
 Each holds for a value that has no other user. On the GPU a bias and an activation cost a kernel each (biases.py has the
 figures), so 1 is left alone there only where no region follows that could take it.
@@ -76,7 +77,7 @@ def _inside_on_cpu(view: GraphView) -> dict[int, str]:
         elif _folds(view, i, given[0]):
             reasons[i] = _FOLDED
             foldable.add(proto.output[0])
-        elif proto.op_type in ("Add", "Sum") and _same_shape(view, proto.input):
+        elif proto.op_type in ("Add", "Sum") and _is_map(view, given[0]) and _same_shape(view, proto.input):
             reasons[i] = "ONNX Runtime adds it inside the Conv before it, in its own layout"
             sums.add(proto.output[0])
     return reasons

@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from onnxfuse.rewrites.dims import Dim
 from onnxfuse.rewrites.products import quotient, rounded, scaled
 
-__all__ = ["SymbolicValue", "propagate"]
+__all__ = ["SymbolicValue", "propagate", "rounded_to"]
 
 # An object array of rank 0 to 2 whose elements are ints, floats or symbols.
 SymbolicValue: TypeAlias = np.ndarray
@@ -165,6 +165,12 @@ def _compute(node: onnx.NodeProto, inputs: list[SymbolicValue], axis: int) -> Sy
         kept = next((a.i for a in node.attribute if a.name == "keepdims"), 1)
         return _array([product] if kept else product)
     return None
+
+
+def rounded_to(narrow: type[np.floating], x: SymbolicValue) -> SymbolicValue:
+    """The numbers as a narrower type of floats holds them."""
+    with np.errstate(all="ignore"):
+        return _each(lambda n: float(narrow(n)), x)
 
 
 def _each(convert: Callable[[Any], Any], x: SymbolicValue) -> SymbolicValue:

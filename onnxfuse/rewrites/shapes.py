@@ -18,7 +18,7 @@ from onnxfuse.rewrites.misjudged import hide, import_hidden, show
 from onnxfuse.rewrites.misnamed import MISNAMING_OPSET, misnames, part_names
 from onnxfuse.rewrites.shape_rules import RULES
 from onnxfuse.rewrites.shape_site import Scope, Site, TensorType
-from onnxfuse.rewrites.shape_values import SymbolicValue, propagate
+from onnxfuse.rewrites.shape_values import SymbolicValue, propagate, rounded_to
 
 __all__ = ["UNKNOWN", "Scope", "TensorType", "infer", "symbolic_scope"]
 
@@ -164,6 +164,8 @@ def _zeros(name: str, tensor: onnx.TensorProto) -> onnx.AttributeProto:
     return new
 
 
+# Floats in which a result of arithmetic is that of float64, rounded.
+_NARROW: dict[str, type[np.floating]] = {"f32": np.float32, "f16": np.float16}
 # Numbers below this are far from what an int64 holds.
 _LARGE = 2**62
 
@@ -215,6 +217,8 @@ def symbolic_scope(
             shape = shapes[i] if shapes is not None and i < len(shapes) else None
             scope[name] = TensorType(hinted.type, symbols.shortened(_possible(_combine(hinted.shape, shape))))
         found = values.get(node.output[0]) if node.output else None
+        if found is not None and (narrow := _NARROW.get(scope[node.output[0]].type)) is not None:
+            found = values[node.output[0]] = rounded_to(narrow, found)
         if derived is None or found is None or scope[node.output[0]].type != "i64":
             continue
         if node.op_type in ("Shape", "Size") or all(_is_whole(n, whole, constants) for n in node.input if n):
