@@ -12,10 +12,12 @@ from onnx import numpy_helper
 
 from onnxfuse.custom_ops.types import from_onnx
 from onnxfuse.custom_ops.verify import MAX_MAGNITUDE
+from onnxfuse.rewrites.constants import Constants
 from onnxfuse.rewrites.dims import INVENTED, Dim, Shape, Symbols
 from onnxfuse.rewrites.loop_states import forget_changing
 from onnxfuse.rewrites.misjudged import hide, import_hidden, show
 from onnxfuse.rewrites.misnamed import MISNAMING_OPSET, misnames, part_names
+from onnxfuse.rewrites.outer_constants import constants_for_bodies, give_constants
 from onnxfuse.rewrites.shape_rules import RULES
 from onnxfuse.rewrites.shape_site import Scope, Site, TensorType
 from onnxfuse.rewrites.shape_values import SymbolicValue, propagate, rounded_to
@@ -42,7 +44,8 @@ def infer(model: onnx.ModelProto, distinct: bool = False) -> onnx.ModelProto:
     skeleton.opset_import.extend(model.opset_import)
     skeleton.functions.extend(f for f in model.functions if not f.overload and not misnames(f))
     known_domains = {"", "ai.onnx", "ai.onnx.ml"} | {f.domain for f in skeleton.functions}
-    _copy_graph(model.graph, skeleton.graph, known_domains, model.ir_version >= 4)
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    _Copier(known_domains, model.ir_version, opset).graph(model.graph, skeleton.graph, Constants())
     if distinct:
         _part_symbols(skeleton.graph, set())
     inferred = _inferred(skeleton)
@@ -108,52 +111,70 @@ _LIKE_INPUT = frozenset(
 ) | {("", "SimplifiedLayerNormalization")}  # fmt: skip
 
 
-def _copy_graph(source: onnx.GraphProto, target: onnx.GraphProto, known_domains: set[str], overridable: bool) -> None:
-    """`overridable`: an initializer that is also an input is only what that is where the caller gives nothing."""
-    opaque: set[str] = set()
-    for node in source.node:
-        if (node.domain, node.op_type) in _LIKE_INPUT:
-            for i, name in enumerate(node.output):
-                if name and i in (0, 3):  # the result, and of the Skip operators the sum
-                    target.node.append(onnx.helper.make_node("Identity", [node.input[0]], [name]))
-            continue
-        copy = target.node.add()
-        copy.op_type, copy.domain, copy.overload = node.op_type, node.domain, node.overload
-        copy.input.extend(node.input)
-        copy.output.extend(node.output)
-        if node.domain not in known_domains:
-            opaque.update(node.output)
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                new = copy.attribute.add()
-                new.name, new.type = attribute.name, attribute.type
-                _copy_graph(attribute.g, new.g, known_domains, overridable)
-            elif attribute.type != onnx.AttributeProto.TENSOR or attribute.t.ByteSize() < 16 * SMALL:
-                copy.attribute.add().CopyFrom(attribute)
-            else:
-                new = copy.attribute.add()
-                new.CopyFrom(_zeros(attribute.name, attribute.t))
-    declared = {i.name for i in source.input}
-    target.name = source.name or "graph"
-    target.input.extend(source.input)
-    target.output.extend(source.output)
-    given = {i.name for i in source.input} | opaque
-    for output in target.output:
-        # ONNX Runtime only warns where the declared shape of an output is not the one that comes out.
-        if output.name not in given and output.type.HasField("tensor_type"):
-            output.type.tensor_type.ClearField("shape")
-    for tensor in source.initializer:
-        if overridable and tensor.name in declared:
-            continue
-        if tensor.data_location != onnx.TensorProto.EXTERNAL and int(np.prod(tensor.dims)) <= SMALL:
-            target.initializer.add().CopyFrom(tensor)
-        elif tensor.name not in declared:
-            target.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
-    for sparse in source.sparse_initializer:
-        target.input.append(
-            onnx.helper.make_tensor_value_info(sparse.values.name, sparse.values.data_type, list(sparse.dims))
-        )
-    target.value_info.extend(v for v in source.value_info if v.name in opaque)
+class _Copier:
+    """Copies graphs without large weights and what is declared; bodies get the constants that they take from outside.
+
+    An initializer that is also an input is only what that is where the caller gives nothing, from IR version 4 on.
+    """
+
+    def __init__(self, known_domains: set[str], ir_version: int, opset: int) -> None:
+        self.known_domains, self.ir_version, self.opset = known_domains, ir_version, opset
+
+    def graph(self, source: onnx.GraphProto, target: onnx.GraphProto, outer: Constants) -> None:
+        opaque: set[str] = set()
+        constants: Constants | None = None
+        for node in source.node:
+            if (node.domain, node.op_type) in _LIKE_INPUT:
+                for i, name in enumerate(node.output):
+                    if name and i in (0, 3):  # the result, and of the Skip operators the sum
+                        target.node.append(onnx.helper.make_node("Identity", [node.input[0]], [name]))
+                continue
+            copy = target.node.add()
+            copy.op_type, copy.domain, copy.overload = node.op_type, node.domain, node.overload
+            copy.input.extend(node.input)
+            copy.output.extend(node.output)
+            if node.domain not in self.known_domains:
+                opaque.update(node.output)
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.GRAPH:
+                    if constants is None:
+                        constants = constants_for_bodies(source, outer, self.ir_version, self.opset)
+                    new = copy.attribute.add()
+                    new.name, new.type = attribute.name, attribute.type
+                    self.graph(attribute.g, new.g, constants)
+                    give_constants(new.g, attribute.g, constants)
+                elif attribute.type != onnx.AttributeProto.TENSOR or attribute.t.ByteSize() < 16 * SMALL:
+                    copy.attribute.add().CopyFrom(attribute)
+                else:
+                    new = copy.attribute.add()
+                    new.CopyFrom(_zeros(attribute.name, attribute.t))
+        self.values(source, target, opaque)
+
+    def values(self, source: onnx.GraphProto, target: onnx.GraphProto, opaque: set[str]) -> None:
+        """Copies inputs, outputs and initializers; of declarations those of the values that inference cannot type."""
+        declared = {i.name for i in source.input}
+        target.name = source.name or "graph"
+        target.input.extend(source.input)
+        target.output.extend(source.output)
+        given = {i.name for i in source.input} | opaque
+        for output in target.output:
+            # ONNX Runtime only warns where the declared shape of an output is not the one that comes out.
+            if output.name not in given and output.type.HasField("tensor_type"):
+                output.type.tensor_type.ClearField("shape")
+        for tensor in source.initializer:
+            if self.ir_version >= 4 and tensor.name in declared:
+                continue
+            if tensor.data_location != onnx.TensorProto.EXTERNAL and int(np.prod(tensor.dims)) <= SMALL:
+                target.initializer.add().CopyFrom(tensor)
+            elif tensor.name not in declared:
+                target.input.append(
+                    onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+                )
+        for sparse in source.sparse_initializer:
+            target.input.append(
+                onnx.helper.make_tensor_value_info(sparse.values.name, sparse.values.data_type, list(sparse.dims))
+            )
+        target.value_info.extend(v for v in source.value_info if v.name in opaque)
 
 
 def _zeros(name: str, tensor: onnx.TensorProto) -> onnx.AttributeProto:
