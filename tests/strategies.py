@@ -66,6 +66,8 @@ def programs(
     return Program(tuple(kernels))
 
 
+MOST_ELEMENTS = 1 << 22
+
 # Small, now and then enough for the schedules of whole rows.
 _EXTENTS = st.integers(0, 7).flatmap(lambda n: st.integers(16, 20) if n == 7 else st.integers(1, 5))
 
@@ -330,9 +332,12 @@ def array(type_: str, shape: tuple[int, ...], rng: np.random.Generator, special:
 
 
 def arrays_for(program: Program, rng: np.random.Generator, broadcast: float = 0.0, special: bool = False) -> Any:
-    """Inputs that fit the program, or None where its reads contradict each other for the extents that were tried."""
+    """Inputs that fit the program, or None where its reads contradict each other for the extents that were tried.
+
+    Or where they reach so far, over several axes, that a tensor would take gigabytes.
+    """
     for _ in range(4):
         shapes = shapes_for(program, extents_for(program, rng), rng, broadcast)
-        if shapes is not None:
+        if shapes is not None and all(math.prod(shape) <= MOST_ELEMENTS for shape in shapes):
             return [array(type_, shape, rng, special) for (type_, _), shape in zip(program.inputs, shapes, strict=True)]
     return None

@@ -189,6 +189,26 @@ def test_constant_exponent(type_: str, exponent: float) -> None:
         assert ulps(run(text, x)[0], np.power(x.astype(np.float64), np.full(x.size, exponent))).max() <= 2
 
 
+@pytest.mark.parametrize("bound", ["0.0", "-0.0", "3.0", "-2.5", "nan", "inf", "-inf", "1e-45"])
+@pytest.mark.parametrize("lines", ["{op} f32 %0 %1\n%4 = mul f32 %3 %2", "mul f32 %0 %2\n%4 = {op} f32 %3 %1"])
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_bounds(op: str, lines: str, bound: str) -> None:
+    """In a chain, from memory and from the step before; whole blocks and what is left: of equal zeros, the second."""
+    rng = np.random.default_rng(6)
+    c = np.float32(bound)
+    x = rng.choice(np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1e-45, -2.5, 3, 7, -9, c], np.float32), 1027)
+    text = (
+        f"onnxfuse 1\nspace d0\n%0 = input 0 f32 [d0]\n%1 = const f32 {bound}\n%2 = const f32 1.0\n"
+        f"%3 = {lines.format(op=op)}\noutput 0 f32 [d0] %4\n"
+    )
+    expected = np.where(x > c if op == "max" else x < c, x, c)
+    expected = np.where(np.isnan(x), x, expected)
+    (y,) = run(text, x)
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(expected))
+    kept = ~np.isnan(expected)
+    np.testing.assert_array_equal(y[kept].view(np.uint32), expected[kept].view(np.uint32))
+
+
 @pytest.mark.skipif("ONNXFUSE_CPU" in os.environ, reason="is the inner run")
 @pytest.mark.parametrize("instructions", ["baseline", "avx2"])
 def test_older_machines(instructions: str) -> None:

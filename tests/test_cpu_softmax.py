@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from cpu_runner import Array, check, run, ulps
 
-RNG = np.random.default_rng(0)
-
 SOFTMAX = cuda_corpus.softmax("f32")
 
 SHARE = """onnxfuse 1
@@ -24,12 +22,14 @@ space d0 | d1 |
 output 0 f32 [d0, d1] %2
 """
 
-LIMIT = 8  # units in the last place: of the exponential, the sum, its reciprocal and the product
+# Units in the last place: of the exponential, the sum, its reciprocal and the product. In 200 million shares of normal
+# numbers times 0.1 to 60 the worst was 8.8, of the smallest ones: see RowExponential.
+LIMIT = 9
 LENGTHS = [16, 17, 63, 64, 65, 100, 256, 1000, 1024, 1039, 2047, 2048, 3000, 16384]
 
 
 def normal(*shape: int) -> Array:
-    return RNG.normal(size=shape).astype(np.float32)
+    return np.random.default_rng(shape).normal(size=shape).astype(np.float32)
 
 
 def softmax(x: Array) -> Array:
@@ -109,7 +109,13 @@ def test_long_rows_and_rows_from_memory(shape: tuple[int, int]) -> None:
         assert error(run(SOFTMAX, x, threads=threads)[0], x) <= LIMIT
 
 
-@pytest.mark.parametrize("shape", [(140000, 16), (9000, 257), (2100, 1001), (2100, 1024), (130, 16384), (130, 16383)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *((140000, 16), (9000, 257), (2100, 1001), (2100, 1024), (130, 16384), (130, 16383)),
+        *((70000, 16), (4500, 257), (1100, 1001)),  # there only where one thread computes them
+    ],
+)
 def test_results_that_go_past_the_caches_are_the_same(shape: tuple[int, int]) -> None:
     """They leave by another way than a few rows do, whose bits they have; masked and special rows in between."""
     x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
@@ -167,7 +173,7 @@ output 0 f32 [d0, d1, d2] %11
 
 @pytest.mark.parametrize("columns", [16, 50, 1000, 20000])
 def test_shares_of_sums_of_any_size(columns: int) -> None:
-    x = RNG.uniform(0.5, 1, (8, columns)).astype(np.float32)
+    x = np.random.default_rng(columns).uniform(0.5, 1, (8, columns)).astype(np.float32)
     x *= np.array([[1], [1e-30], [1e-40], [1e33], [0], [-1e-38], [-3], [np.inf]], np.float32)
     with np.errstate(all="ignore"):
         total = x.astype(np.float64).sum(axis=1, keepdims=True).astype(np.float32).astype(np.float64)

@@ -21,7 +21,7 @@ constexpr int64_t kStreamedShare = 4;
 }  // namespace
 
 KernelPlan Compiler::compile() {
-  plan_.streams = stored_bytes() >= last_level_cache() / kStreamedShare;
+  plan_.streams = outputs_take_of_cache(kStreamedShare);
   plan_.item_code.resize(static_cast<size_t>(analysis_.passes()) + 1);
   plan_.passes.resize(static_cast<size_t>(analysis_.passes()));
   for (int v = 0; v < analysis_.count(); ++v)
@@ -141,6 +141,8 @@ void Compiler::write_pass(int pass) {
     if (in_pass(s.scope) && value(s.v).stage == pass) write_store(i);
   }
 }
+
+bool Compiler::outputs_take_of_cache(int64_t share) const { return stored_bytes() >= last_level_cache() / share; }
 
 int64_t Compiler::stored_bytes() const {
   int64_t bytes = 0;

@@ -126,6 +126,7 @@ class Compiler {
   void write_item(int stage);
   void write_pass(int pass);
   int64_t stored_bytes() const;
+  bool outputs_take_of_cache(int64_t share) const;  // one part in so many of the last level, or more
   // About what an item costs, in nanoseconds.
   void estimate();
 

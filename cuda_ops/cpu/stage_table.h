@@ -83,6 +83,12 @@ static Stage pick_divide(Source a) {
   return a == kBlockSource ? divide_stage<divide, kBlockSource> : divide_stage<divide, kMemory>;
 }
 
+template <class F>
+static Stage pick_bound(const Source* sources) {
+  if (sources[1] != kElement || sources[0] == kElement) return pick_binary<F>(sources);
+  return sources[0] == kBlockSource ? bound_stage<F, kBlockSource> : bound_stage<F, kMemory>;
+}
+
 static Stage pick_stage_of_primitive(Op op, const Source* sources) {
   switch (op) {
     case Op::op_add:
@@ -95,9 +101,9 @@ static Stage pick_stage_of_primitive(Op op, const Source* sources) {
       if (sources[1] == kElement && sources[0] != kElement) return pick_divide<&Divisor::divide>(sources[0]);
       return pick_binary<V_div>(sources);
     case Op::op_max:
-      return pick_binary<V_max>(sources);
+      return pick_bound<V_max>(sources);
     case Op::op_min:
-      return pick_binary<V_min>(sources);
+      return pick_bound<V_min>(sources);
     case Op::op_relu:
       return pick_unary<V_relu>(sources[0]);
     case Op::op_neg:

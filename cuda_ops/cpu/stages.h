@@ -57,6 +57,29 @@ static void binary_stage(ONNXFUSE_STAGE_PARAMETERS) {
   ONNXFUSE_NEXT(b);
 }
 
+// The maximum or minimum of values and one number, to the bit what F gives in more operations: NaN wins, and of equal
+// zeros the second. A number other than NaN and 0 can only be equal to itself, so that one instruction does, which
+// gives its second operand where one is NaN. is_zero: the bound is +0, which -0 becomes.
+template <class F, Source a, bool is_zero>
+static void ordinary_bound_stage(ONNXFUSE_STAGE_PARAMETERS) {
+  Block b = ONNXFUSE_BLOCK;
+  const Vector bound = operand<Source::element>(step, 1, at, 0, b);
+  for (size_t j = 0; j < kVectors; ++j) {
+    b.v[j] = F::beyond(bound, operand<a>(step, 0, at, j, b));
+    if constexpr (is_zero) b.v[j] += splat(0);
+  }
+  ONNXFUSE_NEXT(b);
+}
+
+template <class F, Source a>
+static void bound_stage(ONNXFUSE_STAGE_PARAMETERS) {
+  const float bound = *reinterpret_cast<const float*>(step->operand[1]);
+  const auto stage = bound < 0 || bound > 0                    ? ordinary_bound_stage<F, a, false>
+                     : bound == 0 && !__builtin_signbit(bound) ? ordinary_bound_stage<F, a, true>
+                                                               : binary_stage<F, a, Source::element>;
+  return stage(step, at, v0, v1, v2, v3, v4, v5, v6, v7);
+}
+
 template <Vector (Divisor::*divide)(Vector) const, Source a>
 static void divide_stage(ONNXFUSE_STAGE_PARAMETERS) {
   Block b = ONNXFUSE_BLOCK;
@@ -166,10 +189,12 @@ struct V_div {
   static inline Vector value(Vector a, Vector b) { return a / b; }
 };
 struct V_max {
-  static inline Vector value(Vector a, Vector b) { return a != a ? a : greater(a, b); }
+  static inline Vector value(Vector a, Vector b) { return a != a ? a : beyond(a, b); }
+  static inline Vector beyond(Vector a, Vector b) { return greater(a, b); }
 };
 struct V_min {
-  static inline Vector value(Vector a, Vector b) { return a != a ? a : less(a, b); }
+  static inline Vector value(Vector a, Vector b) { return a != a ? a : beyond(a, b); }
+  static inline Vector beyond(Vector a, Vector b) { return less(a, b); }
 };
 struct V_relu {
   static inline Vector value(Vector a) { return greater(splat(0), a); }

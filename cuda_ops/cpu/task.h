@@ -20,7 +20,8 @@ struct Odometer {
 
 class Task {
  public:
-  Task(const KernelPlan& plan, Tensors inputs, Tensors outputs);
+  // crowded: other threads run items of the plan at the same time, as far as is known.
+  Task(const KernelPlan& plan, Tensors inputs, Tensors outputs, bool crowded = false);
 
   // Items first to last, without the last.
   void run(int64_t first, int64_t last);
@@ -56,6 +57,7 @@ class Task {
   int64_t rows_ = 1;  // indices in the block
   int64_t block_ = 0;
   bool begun_ = false;
+  const bool crowded_;
 };
 
 }  // namespace onnxfuse::cpu

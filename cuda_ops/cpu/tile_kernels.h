@@ -82,11 +82,14 @@ struct FoldFns {
   TileFn accumulate;        // out: an accumulator of ReductionFns, takes in state a
 };
 
+// When the results of a softmax go past the caches.
+enum class Streaming : int64_t { never, by_one_thread, always };
+
 // Of softmax: what is known of the rows.
 struct SoftmaxRows {
   int64_t length;
-  int64_t far;      // whether they come from memory
-  int64_t streams;  // whether their shares go past the caches, by way of a buffer that lies behind the state
+  int64_t far;        // whether they come from memory
+  Streaming streams;  // where they do, by way of a buffer that lies behind the state
 };
 
 // What the calls of a softmax in one task hand on to each other; zero at first.
@@ -96,7 +99,8 @@ struct SoftmaxState {
   float* out;         // where they go
   double sum;
   bool bounded;  // rows are expected to have elements like -inf
-  char alignment[27];
+  bool crowded;  // several threads compute the kernel
+  char alignment[26];
 };
 static_assert(sizeof(SoftmaxState) == 64);
 
