@@ -140,3 +140,16 @@ def test_which_slices_reach_the_end() -> None:
     assert not reaches_end(("N",), 0, 10**9)
     assert not reaches_end(("N", 512, 512), 0, 4096)
     assert not reaches_end(("N", 4), 0, "M")
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize(("cast", "counts"), [("Cast <to = 1> (c)", False), ("CastLike (c, x)", True)])
+def test_a_cast_to_the_same_type_is_no_operator(cast: str, counts: bool, target: str) -> None:
+    """ONNX Runtime removes a Cast, so that what stands beside it is alone; a CastLike it runs."""
+    nodes = f"c = MaxPool <kernel_shape = [1, 1]> (x) k = {cast} r = Tanh (k) y = MaxPool <kernel_shape = [1, 1]> (r)"
+    op_type = cast.split(maxsplit=1)[0]
+    inputs = f"{MAP} x"
+    assert left(nodes, target, inputs)[1] == ([op_type, "Tanh"] if counts else [])
+    both = nodes.replace("Tanh (k)", "Tanh (e)").replace("r =", "e = Exp (k) r =")
+    assert left(both, target, inputs)[1] == [op_type, "Exp", "Tanh"]
+    assert optimized(f"g ({inputs}) => ({MAP} y) {{ {nodes} }}", target=target, min_nodes=1)[0] == ["FusedElementwise"]

@@ -6,7 +6,8 @@
 4. On the CPU, an activation that it computes inside a Gemm (gemms.py).
 5. A Transpose that ONNX Runtime computes inside the MatMul after it.
 6. Between DequantizeLinear and QuantizeLinear the group is one quantized kernel; but not a Softmax on the CPU.
-7. A graph with operators that ONNX Runtime cannot run on the target: it runs elsewhere, where custom ops do not.
+7. A Cast to the type that its input has goes, and makes no fused node of a single operator beside it.
+8. A graph with operators that ONNX Runtime cannot run on the target: it runs elsewhere, where custom ops do not.
 """
 
 from __future__ import annotations
@@ -134,9 +135,18 @@ def _quantized_softmax(view: GraphView, i: int, target: str) -> bool:
     return target == "cpu" and view.protos[i].op_type == "Softmax" and _between_quantizers(view, i)
 
 
+def _idle_cast(view: GraphView, i: int) -> bool:
+    """Whether a node is a Cast to the type that its input has: ONNX Runtime removes it."""
+    proto = view.protos[i]
+    if proto.op_type != "Cast" or not proto.input:
+        return False
+    before = view.type_of(proto.input[0]).type
+    return bool(before) and before == view.type_of(proto.output[0]).type
+
+
 def counts_for(view: GraphView, i: int, target: str, *, alone: bool) -> int:
     """For how many operators a node counts where a least number of them makes a fused node (`alone`: that is 1)."""
-    if target == "cpu" and not alone and is_free_bias(view, i):
+    if not alone and (_idle_cast(view, i) or (target == "cpu" and is_free_bias(view, i))):
         return 0
     return 2 if _quantized_softmax(view, i, target) else weight(view.protos[i].op_type, target)
 
