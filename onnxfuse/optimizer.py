@@ -30,6 +30,7 @@ from onnxfuse.rewrites.hoisting import hoist_transposes
 from onnxfuse.rewrites.in_place import name_op_types
 from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 from onnxfuse.rewrites.matmul_transposes import expose_swaps
+from onnxfuse.rewrites.merged_views import merge_views
 from onnxfuse.rewrites.open_ifs import open_known_ifs
 from onnxfuse.rewrites.shape_arithmetic import shorten_shape_arithmetic
 from onnxfuse.rewrites.static_scalars import fix_static_scalars
@@ -194,6 +195,10 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
                 break
         proto = editor.to_model()
     settle_biases(editor, additions)
+    merged = 0
+    if report.fusions or report.respelled:
+        proto, merged = merge_views(editor.to_model(), opset, source_dir)
+        editor = ModelEditor(proto) if merged else editor
     report.settle(name_op_types(editor, target))
     refresh_functions(editor, min(opset, RUNNABLE_OPSET), fallback)
     changed = bool(report.fusions or report.respelled)
@@ -214,6 +219,8 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
         )
     if shorter and changed:
         report.notes.append(f"what the model computes from shapes takes {shorter} nodes less: each extent once")
+    if merged:
+        report.notes.append(f"{merged} nodes that only gave tensors other shapes are one with others")
     if report.respelled:
         report.notes.append(f"{len(report.respelled)} operators are spelled otherwise: {report.respelled[0].reason}")
     report.nodes_after = len(source_nodes(optimized.graph))

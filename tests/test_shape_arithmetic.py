@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import onnx
 import pytest
-from graphs import feeds_for, optimized, parse
+from graphs import optimized, parse
+from rewritten import rewritten
 
 from onnxfuse.rewrites.shape_arithmetic import shorten_shape_arithmetic
 from onnxfuse.runtime import make_session
@@ -41,41 +41,7 @@ def shortened(
     sizes: Sequence[Mapping[str, int]] = ({"N": 2, "M": 3}, {"N": 1, "M": 1}, {"N": 3, "M": 0}, {"N": 0, "M": 2}),
 ) -> Counter[str]:
     """How often each operator is left, once the results for all sizes have been compared."""
-    model = parse(text(nodes, inputs, outputs), opset)
-    result, saved = shorten_shape_arithmetic(model, opset)
-    onnx.checker.check_model(result)
-    count, before = counted(result.graph), counted(model.graph)
-    assert before.total() - count.total() == saved
-    assert (result is model) == (saved == 0)
-    plain, folded, session = (make_session(m, threads=1, optimize=o) for m, o in ((model, 0), (model, 1), (result, 0)))
-    for given in sizes:
-        feeds = feeds_for(model, given)
-        got, wanted = outcome(session, feeds), outcome(plain, feeds)
-        if wanted is None and got is not None:
-            wanted = outcome(folded, feeds)  # which takes an extent of 0 for what it is, where a Reshape does not
-        assert type(wanted) is type(got)
-        for a, b in zip(wanted or (), got or (), strict=True):
-            assert a.shape == b.shape
-            assert a.dtype == b.dtype
-            np.testing.assert_array_equal(a, b)
-    return count
-
-
-def outcome(session: object, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray] | None:
-    """The results of a run, or None where it fails."""
-    try:
-        return session.run(None, feeds)  # type: ignore[attr-defined, no-any-return]
-    except Exception:
-        return None
-
-
-def counted(graph: onnx.GraphProto) -> Counter[str]:
-    count: Counter[str] = Counter()
-    for node in graph.node:
-        count[node.op_type] += node.op_type != "Constant"
-        for attribute in node.attribute:
-            count += counted(attribute.g)
-    return +count
+    return rewritten(parse(text(nodes, inputs, outputs), opset), shorten_shape_arithmetic, opset, sizes)
 
 
 @pytest.mark.parametrize("opset", [9, 11, 13, 14, 15, 21])

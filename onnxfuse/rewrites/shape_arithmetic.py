@@ -19,16 +19,13 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
-from onnxfuse.bodies import bodies, read_names
+from onnxfuse.bodies import graphs
 from onnxfuse.editing import ModelEditor
-from onnxfuse.external_data import with_small_values
-from onnxfuse.outline import same_order
-from onnxfuse.rewrites.constants import Constants, find_constants
-from onnxfuse.rewrites.dims import Shape, Symbols, stated
+from onnxfuse.rewrites.dims import Shape, stated
+from onnxfuse.rewrites.edited_graphs import EditedGraph, edited_graphs
 from onnxfuse.rewrites.products import scaled
 from onnxfuse.rewrites.shape_elements import Element, Elements, Made
 from onnxfuse.rewrites.shape_vectors import Vectors
-from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
 
 __all__ = ["shorten_shape_arithmetic"]
 
@@ -42,48 +39,22 @@ def shorten_shape_arithmetic(
 
     External data is in `base_dir`.
     """
-    editor = ModelEditor(model)
-    if not any(node.op == "Shape" for scope in editor.scopes for node in scope.nodes):
+    if not any(node.op_type == "Shape" for graph in graphs(model.graph) for node in graph.node):
         return model, 0
-    ordered = editor.to_model()
-    if not same_order(model.graph, ordered.graph):
-        editor = ModelEditor(ordered)
-    analyzed = with_small_values(ordered, base_dir)
-    symbols = Symbols()
-    kept = {t.name for t in editor.required().values()}
-    saved = 0
-
-    def graph(
-        scope: gs.Graph, proto: onnx.GraphProto, inferred: onnx.GraphProto, outer: Scope, constants: Constants
-    ) -> None:
-        nonlocal saved
-        # Without what is declared of values that inference cannot type: nothing would see that it is not so.
-        types = {**outer, **symbolic_scope(inferred, outer, symbols)}
-        constants = find_constants(proto, constants, analyzed.ir_version, opset)
-        annotated = iter([node for node in inferred.node if _bodies(node)])
-        # The bodies first: what they capture stays.
-        for node, edited in zip(proto.node, list(scope.nodes), strict=True):
-            inner = next(annotated) if _bodies(node) else node
-            for name, k in _bodies(node):
-                graph(edited.attrs[name], node.attribute[k].g, inner.attribute[k].g, types, constants)
-        rewrite = _Rewrite(editor, scope, proto, Elements(types, constants.values, opset), kept)
-        saved += rewrite.run()
-
-    graph(editor.graph, analyzed.graph, infer(analyzed, distinct=True).graph, {}, Constants())
+    editor, edited = edited_graphs(model, opset, base_dir)
+    saved = sum(_Rewrite(editor, graph, opset).run() for graph in edited)
     return (editor.to_model(), saved) if saved else (model, 0)
 
 
 class _Rewrite:
     """Of one graph: which of its nodes only compute with elements, and what takes their place."""
 
-    def __init__(
-        self, editor: ModelEditor, scope: gs.Graph, proto: onnx.GraphProto, elements: Elements, kept: set[str]
-    ) -> None:
-        self.editor, self.scope, self.proto, self.elements = editor, scope, proto, elements
-        self.nodes = list(scope.nodes)
-        self.kept = kept | {name for node in proto.node if bodies(node) for name in read_names(node)}
-        self.maker = {name: i for i, node in enumerate(proto.node) for name in node.output}
-        self.users = Counter(name for node in proto.node for name in node.input)
+    def __init__(self, editor: ModelEditor, graph: EditedGraph, opset: int) -> None:
+        self.editor, self.graph = editor, graph
+        self.nodes, self.proto, self.kept = graph.nodes, graph.proto, graph.kept
+        self.elements = Elements(graph.types, graph.constants.values, opset)
+        self.maker = {name: i for i, node in enumerate(self.proto.node) for name in node.output}
+        self.users = Counter(name for node in self.proto.node for name in node.input)
         self.gone: list[int] = []
         self.needed: set[str] = set()
 
@@ -180,9 +151,8 @@ class _Rewrite:
             if name in made and not (i in targets and place == 1)
         ]
         values = {name: self.elements.known[name] for _, _, name in reads}
-        tensors = {t.name: t for n in self.nodes for t in (*n.inputs, *n.outputs) if t.name}
-        tensors |= {t.name: t for t in self.scope.inputs}
-        vectors = Vectors(self.editor, self.elements, tensors, [v.tolist() for v in values.values() if v.ndim == 1])
+        asked = [v.tolist() for v in values.values() if v.ndim == 1]
+        vectors = Vectors(self.editor, self.elements, self.graph.tensors(), asked)
         new = {
             name: vectors.vector(value.tolist()) if value.ndim else vectors.scalar(value.item())
             for name, value in values.items()
@@ -203,7 +173,7 @@ class _Rewrite:
                 node.attrs.pop("allowzero", None)
         for i in whole:
             _bypass(self.nodes[i])
-        self.scope.nodes.extend(vectors.nodes)
+        self.graph.scope.nodes.extend(vectors.nodes)
         self.editor.remove_nodes(self.nodes[i] for i in (*self.gone, *whole))
         return saved
 
@@ -231,8 +201,8 @@ def reshape_target(shape: Shape, elements: list[Element], literal: bool) -> list
     others = [e for k, e in enumerate(target) if k not in unknown]
     if len(unknown) > 1 or not all(e > 0 for e in others):
         return None
-    count = _product(elements)
-    return [-1 if k in unknown else e for k, e in enumerate(target)] if count == _product(shape) else None
+    count = product_of(elements)
+    return [-1 if k in unknown else e for k, e in enumerate(target)] if count == product_of(shape) else None
 
 
 def expand_target(shape: Shape, elements: list[Element]) -> list[int] | None:
@@ -242,7 +212,7 @@ def expand_target(shape: Shape, elements: list[Element]) -> list[int] | None:
     return target if all(type(e) is int for e in target) else None
 
 
-def _product(elements: Iterable[Element]) -> Element | None:
+def product_of(elements: Iterable[Element]) -> Element | None:
     factors: list[Element] = []
     pending = list(elements)
     while pending and len(factors) <= _FACTORS:
@@ -265,7 +235,3 @@ def _bypass(node: gs.Node) -> None:
     value, result = node.inputs[0], node.outputs[0]
     for user in list(result.outputs):
         user.inputs = [value if t is result else t for t in user.inputs]
-
-
-def _bodies(node: onnx.NodeProto) -> list[tuple[str, int]]:
-    return [(a.name, k) for k, a in enumerate(node.attribute) if a.type == onnx.AttributeProto.GRAPH]

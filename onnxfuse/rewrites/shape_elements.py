@@ -22,6 +22,7 @@ __all__ = ["Element", "Elements", "Found", "Made", "axes_of"]
 # No shape has more elements.
 _LONG = 64
 _WIDE = 2**63
+_NEGATIVE_AXES = 11
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,11 +138,15 @@ class Elements:
         return self._made.setdefault((op, a, b), Made(op, a, b))
 
 
-def axes_of(node: onnx.NodeProto, numbers: Callable[[str], list[int]]) -> list[int] | None:
-    """The axes that a node gives, as an attribute or as an input of known `numbers`; None where it gives none."""
-    if len(node.input) > 1 and node.input[1]:
-        return numbers(node.input[1])
-    axes: list[int] | None = _attribute(node, "axes", None)
+def axes_of(node: onnx.NodeProto, numbers: Callable[[str], list[int]], opset: int) -> list[int] | None:
+    """The axes that a node gives, as an attribute or as an input of known `numbers`; None where it gives none.
+
+    Raises ValueError for axes that are not valid: before opset 11 none is counted from the end.
+    """
+    given = len(node.input) > 1 and node.input[1]
+    axes: list[int] | None = numbers(node.input[1]) if given else _attribute(node, "axes", None)
+    if axes is not None and opset < _NEGATIVE_AXES and any(a < 0 for a in axes):
+        raise ValueError("no axis is counted from the end")
     return axes
 
 
@@ -218,14 +223,14 @@ def _reshape(at: Elements, node: onnx.NodeProto) -> np.ndarray | None:
 
 
 def _squeeze(at: Elements, node: onnx.NodeProto) -> np.ndarray | None:
-    x, axes = at.of(node.input[0]), axes_of(node, at.numbers)
+    x, axes = at.of(node.input[0]), axes_of(node, at.numbers, at.opset)
     if axes == []:
         return None  # runtimes differ in what that means
     return x.squeeze(None if axes is None else tuple(_axis(a, x.ndim) for a in axes))
 
 
 def _unsqueeze(at: Elements, node: onnx.NodeProto) -> np.ndarray | None:
-    x, axes = at.of(node.input[0]), axes_of(node, at.numbers) or []
+    x, axes = at.of(node.input[0]), axes_of(node, at.numbers, at.opset) or []
     return np.expand_dims(x, tuple(_axis(a, x.ndim + len(axes)) for a in axes))
 
 
