@@ -111,10 +111,10 @@ static ReductionFns pick_argument(Type type) {
   case Type::tag:                               \
     if constexpr (!is_same<T, bool>)            \
       return {kArgumentWords,                   \
-              0,                                \
               argument_init_loop<R, T>,         \
               argument_row_loop<R, T, last>,    \
               argument_column_loop<R, T, last>, \
+              nullptr,                          \
               argument_merge<R, T, last>,       \
               argument_finish,                  \
               argument_whole_loop<R, T, last>,  \

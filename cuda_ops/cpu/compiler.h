@@ -102,7 +102,7 @@ class Compiler {
   void write_whole_reduction(int v);
   // Notes that a pipeline may do the reduction.
   void mark_fold(Instruction& i, int v, int operands) const;
-  bool accumulates_tiles(int v) const;
+  Form form_of_accumulators(int v) const;
   void write_init(int v);
   void write_accumulate(int v);
   uint16_t count_register();  // holds the number of reduced points

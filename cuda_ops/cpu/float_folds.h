@@ -32,6 +32,31 @@ static inline float fold_vector(Vector v) {
   return R::join(R::join(q[0][0], q[0][2]), R::join(q[0][1], q[0][3]));
 }
 
+static constexpr size_t kHalf = kVector / 2;
+
+// A double for each element.
+static inline void add_to_sums(double* sums, Vector v) {
+  HalfVector halves[2];
+  __builtin_memcpy(halves, &v, sizeof v);
+  for (size_t k = 0; k < 2; ++k) {
+    Doubles s;
+    __builtin_memcpy(&s, sums + k * kHalf, sizeof s);
+    s += widen(halves[k]);
+    __builtin_memcpy(sums + k * kHalf, &s, sizeof s);
+  }
+}
+
+// Whether all are numbers of ordinary size.
+static inline bool all_moderate(Vector v) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask(_mm512_andnot_ps(splat(-0.0f), v), splat(3e38f), _CMP_LT_OQ) == 0xffff;
+#else
+  bool all = true;
+  for (size_t j = 0; j < kVector; ++j) all &= __builtin_fabsf(v[j]) < 3e38f;
+  return all;
+#endif
+}
+
 static constexpr size_t kRunning = 4;  // vectors
 
 // Joins the row's elements first to last in an order that depends on their number only.

@@ -4,30 +4,6 @@
 
 // Of a sum, a double for each element of a vector; of a maximum or minimum, a vector.
 static_assert(kVector * sizeof(double) <= kFoldBytes);
-static constexpr size_t kHalf = kVector / 2;
-
-static inline void add_to_sums(double* sums, Vector v) {
-  HalfVector halves[2];
-  __builtin_memcpy(halves, &v, sizeof v);
-  for (size_t k = 0; k < 2; ++k) {
-    Doubles s;
-    __builtin_memcpy(&s, sums + k * kHalf, sizeof s);
-    s += widen(halves[k]);
-    __builtin_memcpy(sums + k * kHalf, &s, sizeof s);
-  }
-}
-
-// Whether all are numbers of ordinary size.
-static inline bool all_moderate(Vector v) {
-#if defined(__AVX512F__)
-  return _mm512_cmp_ps_mask(_mm512_andnot_ps(splat(-0.0f), v), splat(3e38f), _CMP_LT_OQ) == 0xffff;
-#else
-  bool all = true;
-  for (size_t j = 0; j < kVector; ++j) all &= __builtin_fabsf(v[j]) < 3e38f;
-  return all;
-#endif
-}
-
 __attribute__((noinline, cold)) static void add_large(double* sums, Vector v0, Vector v1, Vector v2, Vector v3,
                                                       Vector v4, Vector v5, Vector v6, Vector v7) {
   const Vector all[] = {v0, v1, v2, v3, v4, v5, v6, v7};
@@ -97,6 +73,26 @@ static void extreme_stage(ONNXFUSE_STAGE_PARAMETERS) {
   if (nan) best = splat(kNaN);
 #endif
   store_vector(state, best);
+  ONNXFUSE_NEXT(b);
+}
+
+// Each element into an accumulator of its own, as in ReductionFns.
+template <Source a>
+static void add_to_columns_stage(ONNXFUSE_STAGE_PARAMETERS) {
+  const Block b = ONNXFUSE_BLOCK;
+  auto* sums = reinterpret_cast<double*>(step->operand[2]) + at;
+  for (size_t j = 0; j < kVectors; ++j) add_to_sums(sums + j * kVector, operand<a>(step, 0, at, j, b));
+  ONNXFUSE_NEXT(b);
+}
+
+template <class F, Source a>
+static void best_of_columns_stage(ONNXFUSE_STAGE_PARAMETERS) {
+  const Block b = ONNXFUSE_BLOCK;
+  auto* best = reinterpret_cast<float*>(step->operand[2]) + at;
+  for (size_t j = 0; j < kVectors; ++j) {
+    float* const p = best + j * kVector;
+    store_vector(p, F::value(operand<a>(step, 0, at, j, b), load_vector(p)));
+  }
   ONNXFUSE_NEXT(b);
 }
 

@@ -8,6 +8,7 @@ namespace onnxfuse::cpu {
 namespace {
 
 constexpr int64_t kTile = 1024;         // points: a few tiles of 4-byte elements lie in the first-level cache
+constexpr int64_t kBand = 2048;         // the same of bands, whose reductions keep running values in registers
 constexpr int64_t kRows = 2048;         // points of whole rows that are computed together
 constexpr int64_t kRowsOfMemory = 512;  // the same of large tensors, see points_of_rows
 constexpr int64_t kRowsAlone = 8192;    // the same where each row is finished on its own, see there
@@ -104,26 +105,17 @@ int64_t product(const std::vector<Dim>& dims) {
   return points;
 }
 
-// As many as are read in long pieces, of columns that the last cache holds. Where exponentials are kept for the next
-// pass, items had better not be so few that tasks share them, and so compute them again (softmax of 500 x 4096 along
-// the first, two threads: 1.05 ms with 1024, 0.91 with 512; but of 300 x 20000, 4.2 and 7.5).
-int64_t columns_of_block(const Kernel& kernel, int64_t columns, int64_t reduced_points) {
+// As many as are read in long pieces, of columns that the last cache holds; or all that lie next to each other, so that
+// memory is read in order (a maximum of 4096 x 2048 subtracted from each took 10.7 ms by blocks of 512, 4.8 so), while
+// their accumulators do not leave the first cache by much.
+int64_t columns_of_block(int64_t adjacent, int64_t reduced_points) {
   const int64_t held = last_level_cache() / 4 / 4 / reduced_points / 64 * 64;
-  const bool few = columns / kTile < kFewItems && has_exponentials(kernel);
-  return std::clamp<int64_t>(held, kShortTile, few ? kTile / 2 : kTile);
+  return std::max(std::clamp<int64_t>(held, kShortTile, kTile), adjacent <= 4 * kTile ? adjacent : 1);
 }
 
-// Whether bands pay: a tile has points enough for a loop, and an item for what each costs besides; where nothing is
-// stored but results of columns, that shows first (a variance of 4096 x 32 x 16 along the second took 1.7 times as long
-// as in columns, a maximum subtracted from each 0.6 times).
-bool suits_band(const Kernel& kernel, const BoundKernel& bound, int64_t columns, int64_t last, int64_t reduced_points) {
-  if (columns <= 1 || columns > kTile || last * columns < kShortTile || takes_order(kernel)) return false;
-  const auto stores_all = [&](const Access& access) {
-    for (size_t d = 0; d < access.strides.size(); ++d)
-      if ((kernel.space.reduced_mask() >> d & 1) != 0 && access.strides[d] != 0) return true;
-    return false;
-  };
-  return reduced_points * columns >= 4 * kTile || std::any_of(bound.outputs.begin(), bound.outputs.end(), stores_all);
+// Whether bands pay: a tile has some rows, and points enough for a loop.
+bool suits_band(const Kernel& kernel, int64_t columns, int64_t last) {
+  return columns > 1 && columns <= kBand / 4 && last * columns >= kShortTile && !takes_order(kernel);
 }
 
 // Some points of the last reduced dimension, in blocks, and all columns.
@@ -134,7 +126,7 @@ void take_band(Layout& layout, std::vector<Dim>& kept, std::vector<Dim>& reduced
   kept.resize(kept.size() - columns);
   layout.tile_extent = layout.tile[0].extent;
   for (size_t d = 1; d < layout.tile.size(); ++d) layout.inner *= layout.tile[d].extent;
-  layout.block = std::min(layout.tile_extent, kTile / layout.inner);
+  layout.block = std::min(layout.tile_extent, kBand / layout.inner);
   layout.blocks = (layout.tile_extent + layout.block - 1) / layout.block;
 }
 
@@ -179,7 +171,7 @@ Layout make_layout(const Kernel& kernel, const BoundKernel& bound, int64_t whole
   }
   layout.reduced_points = product(reduced);
   const bool reduces = kernel.space.reduced > 0;
-  if (!reduced.empty() && suits_band(kernel, bound, inner, reduced.back().extent, layout.reduced_points)) {
+  if (!reduced.empty() && suits_band(kernel, inner, reduced.back().extent)) {
     layout.schedule = Schedule::band;
     take_band(layout, kept, reduced, inner_dims);
     layout.loop = reduced;
@@ -187,7 +179,7 @@ Layout make_layout(const Kernel& kernel, const BoundKernel& bound, int64_t whole
     layout.schedule = Schedule::column;
     int64_t limit = kTile;
     if (!reduced.empty() && layout.reduced_points > 0)
-      limit = columns_of_block(kernel, product(kept), layout.reduced_points);
+      limit = columns_of_block(inner > 1 ? kept.back().extent : 1, layout.reduced_points);
     choose_tile(layout, kept, limit);
     layout.loop = reduced;
   } else if (layout.reduced_points <= whole_row) {

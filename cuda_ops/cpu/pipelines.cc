@@ -24,6 +24,12 @@ int operand_count(const Instruction& i) {
   }
 }
 
+// Of floats, bytes.
+size_t accumulator_size(Op op) {
+  return op == Op::op_reduce_sum || op == Op::op_reduce_mean ? sizeof(double) : sizeof(float);
+}
+
+bool reduces(Work work) { return work == Work::fold || work == Work::fold_products || work == Work::accumulate; }
 bool folds(Work work) { return work == Work::fold || work == Work::fold_products; }
 bool narrows(Work work) { return work == Work::store_f16 || work == Work::store_bf16; }
 bool widens(Work work) { return work == Work::load_f16 || work == Work::load_bf16; }
@@ -93,7 +99,7 @@ class Former {
 
   // Whether the value goes to an output that nothing reads again.
   bool may_stream(const Instruction& i) const {
-    return plan_.streams && streamed_.count(i.out) > 0 && !folds(i.work) && !narrows(i.work);
+    return plan_.streams && streamed_.count(i.out) > 0 && !reduces(i.work) && !narrows(i.work);
   }
 
   Work store_of(const Instruction& i) {
@@ -124,7 +130,7 @@ class Former {
       add(p, code, i, last, block);
       if (code[i].work == Work::fold_products)
         block = -1;
-      else if (code[i].work != Work::fold)
+      else if (!reduces(code[i].work))
         block = narrows(code[i].work) ? code[i].a : code[i].out;
     }
     p.parts.push_back({tile_.stage(Work::end, Op::input, nullptr), {}, -1});
@@ -165,6 +171,13 @@ class Former {
       if (i.work == Work::fold && sources[0] == Source::block && code[at - 1].work == Work::exp_of_difference)
         sum_with_exp(p, code[at - 1], i.op);
       return add_fold(p, i, part, rest, sources);
+    }
+    if (i.work == Work::accumulate) {
+      part.streams[2] = rest.out = stream(p, i, i.out, accumulator_size(i.op), 0);
+      part.fn = tile_.stage(i.work, i.op, sources);
+      p.parts.push_back(part);
+      p.rest.push_back(rest);
+      return;
     }
     p.rest.push_back(rest);
     if (i.work == Work::exp_of_difference) {

@@ -90,10 +90,9 @@ struct CopyPattern {
 
 struct Instruction {
   // How many elements fn takes: one; the indices of a block; the points of the inner tile dimensions; both; the same of
-  // a whole block. steps: inner points, once for each index of a block, each time farther by the steps. halves: joins
-  // the accumulators of a whole block's rows, step_out bytes each, into those of the first. pipeline: a number of
-  // instructions at once, in place of fn.
-  enum class Count : uint8_t { one, rows, inner, tile, capacity, steps, halves, pattern, pipeline };
+  // a whole block. steps: inner points, once for each index of a block, each time farther by the steps. pipeline: a
+  // number of instructions at once, in place of fn.
+  enum class Count : uint8_t { one, rows, inner, tile, capacity, steps, pattern, pipeline };
   TileFn fn = nullptr;
   uint16_t out = 0, a = 0, b = 0, c = 0;
   Count count = Count::one;

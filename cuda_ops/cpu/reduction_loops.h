@@ -51,6 +51,7 @@ struct Maximum {
   }
   template <class V>
   static inline V join_vectors(V a, V b) {
+    if constexpr (is_same<V, Vector>) return a != a ? a : greater(a, b);
     const V m = a > b ? a : b;
     return a != a ? a : m;
   }
@@ -73,6 +74,7 @@ struct Minimum {
   }
   template <class V>
   static inline V join_vectors(V a, V b) {
+    if constexpr (is_same<V, Vector>) return a != a ? a : less(a, b);
     const V m = a < b ? a : b;
     return a != a ? a : m;
   }
@@ -181,6 +183,8 @@ static void column_loop(void* out, const void* a, const void*, const void*, size
   for (size_t i = 0; i < n; ++i) po[i] = R::join(load<A>(po + i), static_cast<A>(load<T>(pa + i)));
 }
 
+#include "band_loops.h"
+
 template <class A, class T, bool mean>
 static void finish_loop(void* out, const void* a, const void* b, const void*, size_t n) {
   auto* po = static_cast<Stored<T>*>(out);
@@ -194,10 +198,10 @@ template <class R, class T, bool mean>
 static ReductionFns reduction_of() {
   using A = Accumulator<R, T>;
   ReductionFns fns = {1,
-                      sizeof(Stored<A>),
                       init_loop<R, A>,
                       row_loop<R, T>,
                       column_loop<R, A, T>,
+                      band_loop<R, T>,
                       column_loop<R, A, A>,
                       finish_loop<A, T, mean>,
                       whole_loop<R, T, mean>,

@@ -153,6 +153,17 @@ static Stage pick_fold(Op op, Source a) {
   }
 }
 
+static Stage pick_accumulate(Op op, Source a) {
+  switch (op) {
+    case Op::op_reduce_max:
+      return a == kBlockSource ? best_of_columns_stage<V_max, kBlockSource> : best_of_columns_stage<V_max, kMemory>;
+    case Op::op_reduce_min:
+      return a == kBlockSource ? best_of_columns_stage<V_min, kBlockSource> : best_of_columns_stage<V_min, kMemory>;
+    default:
+      return a == kBlockSource ? add_to_columns_stage<kBlockSource> : add_to_columns_stage<kMemory>;
+  }
+}
+
 static StageFn find_stage(Work work, Op op, const Source* sources) {
   Stage stage = nullptr;
   switch (work) {
@@ -177,6 +188,9 @@ static StageFn find_stage(Work work, Op op, const Source* sources) {
     case Work::fold:
     case Work::fold_products:  // after a step that multiplies
       stage = pick_fold(op, sources[0]);
+      break;
+    case Work::accumulate:
+      stage = pick_accumulate(op, sources[0]);
       break;
     case Work::load:
       stage = sources[0] == kMemory ? unary_stage<V_identity, kMemory> : unary_stage<V_identity, kElement>;

@@ -264,9 +264,6 @@ void Task::execute(const Instruction& i) {
     case Instruction::Count::steps:
       call_in_steps(i);
       break;
-    case Instruction::Count::halves:
-      join_rows(i);
-      break;
     case Instruction::Count::pattern: {
       const CopyPattern& p = plan_.patterns[i.pattern];
       copy_dims(reg_[i.out], reg_[i.a], p.dims.data(), p.dims.size(), p.per_block ? rows_ : 1, p.size);
@@ -275,15 +272,6 @@ void Task::execute(const Instruction& i) {
     case Instruction::Count::pipeline:
       run_pipeline(plan_.pipelines[i.pattern]);
       break;
-  }
-}
-
-void Task::join_rows(const Instruction& i) {
-  const size_t inner = static_cast<size_t>(layout_.inner);
-  for (size_t rows = static_cast<size_t>(layout_.block); rows > 1;) {
-    const size_t half = rows / 2;
-    rows -= half;
-    i.fn(reg_[i.out], reg_[i.out] + rows * inner * i.step_out, nullptr, nullptr, half * inner);
   }
 }
 

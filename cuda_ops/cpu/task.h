@@ -43,7 +43,6 @@ class Task {
   void execute(const Instruction& i);
   void call(const Instruction& i, size_t n) { i.fn(reg_[i.out], reg_[i.a], reg_[i.b], reg_[i.c], n); }
   void call_in_steps(const Instruction& i);
-  void join_rows(const Instruction& i);
   void run_pipeline(const Pipeline& p);
 
   const KernelPlan& plan_;

@@ -14,10 +14,11 @@ using TileFn = void (*)(void* out, const void* a, const void* b, const void* c, 
 // A reduction works on accumulators of its own type, each of as many words of 8 bytes.
 struct ReductionFns {
   size_t words;
-  size_t size;    // bytes from one accumulator to the next; 0: they lie in another way
   TileFn init;    // out: n accumulators, set to the identity
   TileFn row;     // out: one accumulator, takes in n elements of a
   TileFn column;  // out: n accumulators, each takes in its element of a
+  TileFn band;    // out: accumulators, as many as int64_t b; each takes in its elements of a, n in all, rows of one for
+                  // each; nullptr where there is no such loop: of arguments
   TileFn merge;   // out: n accumulators, each takes in accumulator a[i]
   TileFn finish;  // out: n results of accumulators a; b: int64_t, the number of elements reduced
   TileFn whole;   // out: the result of n elements of a
@@ -41,8 +42,8 @@ struct ScanFns {
 
 // Pipelines: chains of float operations over blocks of elements that stay in vector registers.
 
-// What a step does: a primitive; a loop of two operations, as in TileKernels; taking the block into a reduction; from
-// or to a tensor; nothing, at the end.
+// What a step does: a primitive; a loop of two operations, as in TileKernels; taking the block into a reduction, or
+// each of its elements into an accumulator of its own; from or to a tensor; nothing, at the end.
 enum class Work : uint8_t {
   none,
   primitive,
@@ -53,6 +54,7 @@ enum class Work : uint8_t {
   share,
   fold,
   fold_products,
+  accumulate,
   load,
   load_f16,
   load_bf16,

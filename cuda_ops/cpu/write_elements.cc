@@ -29,7 +29,10 @@ void Compiler::write_call(int v, const int* operands, int count, Work work, cons
   for (int k = 0; k < count; ++k)
     if (form != kScalar && (in[k].form == kScalar || (in_steps && in[k].form == kRows))) scalars |= 1u << k;
   TileFn fn = find(scalars);
-  const bool short_rows = layout_.schedule == Schedule::band && layout_.inner < kShortTile;
+  // Rows of a band that leave much to the loops that follow a pipeline's blocks.
+  const bool short_rows = layout_.schedule == Schedule::band &&
+                          (layout_.inner < kShortTile || (layout_.inner % static_cast<int64_t>(tile_.block) != 0 &&
+                                                          layout_.reduced_points >= 8 * layout_.block));
   if (fn == nullptr || (in_steps && short_rows)) {
     in_steps = false;
     for (int k = 0; k < count; ++k) {

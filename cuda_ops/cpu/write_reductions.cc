@@ -32,21 +32,21 @@ void Compiler::write_whole_reduction(int v) {
 void Compiler::mark_fold(Instruction& i, int v, int operands) const {
   const Statement& s = statement(v);
   if (statement(s.operands[0]).type != Type::f32 || tile_.fold(s.op).init == nullptr) return;
-  i.work = operands == 2 ? Work::fold_products : Work::fold;
+  i.work = layout_.schedule == Schedule::column ? Work::accumulate : operands == 2 ? Work::fold_products : Work::fold;
   i.op = s.op;
 }
 
-bool Compiler::accumulates_tiles(int v) const {
-  if (layout_.schedule == Schedule::band) return true;
-  return !layout_.item_is_point() && value(statement(v).operands[0]).form == kFull;
+Form Compiler::form_of_accumulators(int v) const {
+  if (layout_.schedule == Schedule::band) return kInner;
+  return layout_.schedule == Schedule::column ? value(statement(v).operands[0]).form : kScalar;
 }
 
 void Compiler::write_init(int v) {
-  const Form form = accumulates_tiles(v) ? kFull : kScalar;
+  const Form form = form_of_accumulators(v);
   const size_t words = reduction(v).words;
   place(v).accumulator = memory_.buffer(8 * words, form);
   plan_.item_code[static_cast<size_t>(pass_)].push_back(call(reduction(v).init, form, place(v).accumulator, 0));
-  const size_t number = form == kFull ? layout_.capacity() : 1;
+  const size_t number = form == kFull ? layout_.capacity() : form == kInner ? static_cast<size_t>(layout_.inner) : 1;
   plan_.accumulators.push_back({static_cast<uint16_t>(place(v).accumulator), static_cast<size_t>(pass_), words * number,
                                 number, reduction(v).merge});
 }
@@ -54,17 +54,25 @@ void Compiler::write_init(int v) {
 void Compiler::write_accumulate(int v) {
   int operands[2];
   const int count = reduction_operands(v, operands);
-  if (layout_.schedule != Schedule::row) {
-    const Form form = accumulates_tiles(v) ? kFull : kScalar;
-    const int a = expanded(operands[0], form);
-    this_pass().tile_code.push_back(call(reduction(v).column, form, place(v).accumulator, a));
-  } else {
-    const int a = expanded(operands[0], kFull), b = count == 2 ? expanded(operands[1], kFull) : 0;
-    Instruction i =
-        call(count == 2 ? reduction(v).row_of_products : reduction(v).row, kFull, place(v).accumulator, a, b);
+  const int a = layout_.schedule == Schedule::column ? place(operands[0]).reg : expanded(operands[0], kFull);
+  const int accumulator = place(v).accumulator;
+  Instruction i;
+  if (layout_.schedule == Schedule::column) {
+    i = call(reduction(v).column, form_of_accumulators(v), accumulator, a);
+    mark_fold(i, v, 1);
+  } else if (layout_.schedule == Schedule::row) {
+    const int b = count == 2 ? expanded(operands[1], kFull) : 0;
+    i = call(count == 2 ? reduction(v).row_of_products : reduction(v).row, kFull, accumulator, a, b);
     mark_fold(i, v, count);
-    this_pass().tile_code.push_back(i);
+  } else if (layout_.inner > kShortTile && comes_from_memory(bound_)) {
+    // Long rows one by one, since memory is read faster in order.
+    const Operand in = {a, kFull, size_of(operands[0])};
+    i = call_in_steps(reduction(v).column, {accumulator, kInner, 0}, &in, 1);
+  } else {
+    const int columns = memory_.constant(static_cast<uint64_t>(layout_.inner));
+    i = call(reduction(v).band, kFull, accumulator, a, columns);
   }
+  this_pass().tile_code.push_back(i);
   release_operands(v);
 }
 
@@ -74,12 +82,6 @@ uint16_t Compiler::count_register() {
 }
 
 void Compiler::write_finish(int v) {
-  if (layout_.schedule == Schedule::band) {
-    Instruction i = call(reduction(v).merge, kFull, place(v).accumulator, 0);
-    i.count = Instruction::Count::halves;
-    i.step_out = static_cast<uint32_t>(reduction(v).size);
-    code(v).push_back(i);
-  }
   place(v).reg = destination(v);
   code(v).push_back(call(reduction(v).finish, value(v).form, place(v).reg, place(v).accumulator, count_register()));
 }
