@@ -152,4 +152,5 @@ def test_a_cast_to_the_same_type_is_no_operator(cast: str, counts: bool, target:
     assert left(nodes, target, inputs)[1] == ([op_type, "Tanh"] if counts else [])
     both = nodes.replace("Tanh (k)", "Tanh (e)").replace("r =", "e = Exp (k) r =")
     assert left(both, target, inputs)[1] == [op_type, "Exp", "Tanh"]
+    assert left(nodes.replace("Tanh", "Softmax"), target, inputs)[1] == [op_type, "Softmax"]
     assert optimized(f"g ({inputs}) => ({MAP} y) {{ {nodes} }}", target=target, min_nodes=1)[0] == ["FusedElementwise"]

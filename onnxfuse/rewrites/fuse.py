@@ -19,7 +19,7 @@ from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.hard_swish import HARD_SWISH, belongs_in_conv
 from onnxfuse.rewrites.inlining import gone, inline
 from onnxfuse.rewrites.layout import Layout
-from onnxfuse.rewrites.leave import cannot_run, counts_for, left_to_runtime, without_function, without_kernel
+from onnxfuse.rewrites.leave import cannot_run, count, left_to_runtime, without_function, without_kernel
 from onnxfuse.rewrites.lowering import LOWERINGS, RUNNABLE_OPSET, lower
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
 from onnxfuse.rewrites.parts import divided, in_parts, trimmed, upstream
@@ -230,7 +230,8 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     inlined = _inlined(fragments, nodes)
     everything = sorted((*inlined, *nodes))
     work = [i for i in everything if view.protos[i].op_type not in FREE]
-    weight = sum(counts_for(view, i, choice.target, alone=choice.min_nodes == 1) for i in work)
+    reduces = any(s.reduces or s.scans for i in nodes for s in fragments[i].steps)
+    weight = count(view, work, choice.target, alone=choice.min_nodes == 1, reducing=reduces)
     computing = [i for i in work if view.protos[i].op_type not in COPIES]
     if not computing:
         raise RefusalError("it only rearranges elements, and no neighbour that computes can join it")

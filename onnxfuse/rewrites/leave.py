@@ -6,13 +6,14 @@
 4. On the CPU, an activation that it computes inside a Gemm (gemms.py).
 5. A Transpose that ONNX Runtime computes inside the MatMul after it.
 6. Between DequantizeLinear and QuantizeLinear the group is one quantized kernel; but not a Softmax on the CPU.
-7. A Cast to the type that its input has goes, and makes no fused node of a single operator beside it.
+7. A Cast to the type that its input has goes, and makes no fused node of a single operator beside it; but for a
+   reduction or a Softmax, which take less time fused than ONNX Runtime takes for them.
 8. A graph with operators that ONNX Runtime cannot run on the target: it runs elsewhere, where custom ops do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 from onnxfuse.custom_ops.function import NoFunctionError, to_nodes
@@ -24,7 +25,7 @@ from onnxfuse.rewrites.gemms import inside_gemms, is_free_bias
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
 
-__all__ = ["cannot_run", "counts_for", "left_to_runtime", "shape_arithmetic", "without_function", "without_kernel"]
+__all__ = ["cannot_run", "count", "left_to_runtime", "shape_arithmetic", "without_function", "without_kernel"]
 
 
 def shape_arithmetic(view: GraphView) -> set[int]:
@@ -136,7 +137,7 @@ def _quantized_softmax(view: GraphView, i: int, target: str) -> bool:
 
 
 def _idle_cast(view: GraphView, i: int) -> bool:
-    """Whether a node is a Cast to the type that its input has: ONNX Runtime removes it."""
+    """Whether a node is a Cast to the type that its input has: ONNX Runtime removes it (and no CastLike)."""
     proto = view.protos[i]
     if proto.op_type != "Cast" or not proto.input:
         return False
@@ -144,9 +145,18 @@ def _idle_cast(view: GraphView, i: int) -> bool:
     return bool(before) and before == view.type_of(proto.output[0]).type
 
 
-def counts_for(view: GraphView, i: int, target: str, *, alone: bool) -> int:
-    """For how many operators a node counts where a least number of them makes a fused node (`alone`: that is 1)."""
-    if not alone and (_idle_cast(view, i) or (target == "cpu" and is_free_bias(view, i))):
+def count(view: GraphView, nodes: Iterable[int], target: str, *, alone: bool, reducing: bool) -> int:
+    """How many operators the nodes of a region are, where a least number of them makes a fused node.
+
+    `alone`: that number is 1. `reducing`: there is a reduction, a Softmax or a scan among them.
+    """
+    if not alone and not reducing:
+        nodes = [i for i in nodes if not _idle_cast(view, i)]
+    return sum(_counts_for(view, i, target, alone=alone) for i in nodes)
+
+
+def _counts_for(view: GraphView, i: int, target: str, *, alone: bool) -> int:
+    if target == "cpu" and not alone and is_free_bias(view, i):
         return 0
     return 2 if _quantized_softmax(view, i, target) else weight(view.protos[i].op_type, target)
 
