@@ -68,6 +68,46 @@ def test_special_rows(columns: int) -> None:
     assert y[4, 0] == y[8, -1] == 1
 
 
+NAN_REPLACED = """onnxfuse 1
+space d0 | d1 |
+%0 = input 0 f32 [d0, d1]
+%1 = {before}
+%2 = reduce_max f32 %1
+%3 = sub f32 %1 %2
+%4 = exp f32 %3
+%5 = reduce_sum f32 %4
+%6 = div f32 %4 %5
+%7 = isnan bool %6
+%8 = const f32 {instead}
+%9 = where f32 %7 %8 %6
+output 0 f32 [d0, d1] %9
+"""
+
+
+@pytest.mark.parametrize("also", ["", "output 1 f32 [d0, d1] %6\n", "output 1 bool [d0, d1] %7\n"])
+@pytest.mark.parametrize("before", ["mul f32 %0 %0", "input 1 f32 [d0, d1]"])
+@pytest.mark.parametrize("instead", ["0.0", "-2.5", "nan", "inf"])
+@pytest.mark.parametrize("columns", [7, 16, 65, 1000, 3000])
+def test_nan_replaced(columns: int, instead: str, before: str, also: str) -> None:
+    """As attention with masks is exported: a row that is masked as a whole, or has no softmax, gets a constant."""
+    x = normal(40, columns)
+    x[1, columns // 2], x[2, -1], x[3], x[4, 1:], x[5] = np.inf, np.nan, -np.inf, -np.inf, 3e38
+    reads_it = before.startswith("input")
+    results = run(NAN_REPLACED.format(before=before, instead=instead) + also, x, *[x][: int(reads_it)], threads=2)
+    with np.errstate(all="ignore"):
+        z = x if reads_it else x * x
+    expected = softmax(z.astype(np.float64))
+    nan = np.isnan(expected)
+    assert nan.any()
+    assert not nan.all()
+    if also:
+        second = results[1] if results[1].dtype == bool else np.isnan(results[1])
+        np.testing.assert_array_equal(second, nan)
+    np.testing.assert_array_equal(results[0][nan], np.float32(instead))
+    kept = np.where(nan.any(axis=-1, keepdims=True), 0, z)
+    assert error(np.where(nan, softmax(kept), results[0]).astype(np.float32), kept) <= LIMIT
+
+
 @pytest.mark.parametrize("columns", [16, 40, 300, 3000])
 def test_rows_whose_maximum_is_hard_to_guess(columns: int) -> None:
     """The loop looks at the first, a middle and the last few elements; the others may be anything."""

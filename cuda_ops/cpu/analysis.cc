@@ -193,13 +193,30 @@ void Analysis::find_softmax(int v) {
   for (int u : {e, sum, difference, most}) at(u).absorbed = true;
 }
 
+// v = where(isnan(q), constant, q) of a softmax q that nothing else reads: as attention is exported with masks, where a
+// row may be masked as a whole.
+void Analysis::find_softmax_without_nan(int v) {
+  const Statement& s = statement(v);
+  if (s.op != Op::op_where || s.type != Type::f32) return;
+  const int is_nan = s.operands[0], constant = s.operands[1], q = s.operands[2];
+  if (statement(is_nan).op != Op::op_isnan || statement(is_nan).operands[0] != q || value(is_nan).readers != 1) return;
+  if (statement(constant).op != Op::constant || value(q).softmax_of < 0 || value(q).readers != 2) return;
+  at(v).softmax_of = value(q).softmax_of;
+  at(v).instead_of_nan = constant;
+  at(q).softmax_of = -1;
+  for (int u : {q, is_nan}) at(u).absorbed = true;
+}
+
 // Some pairs of operations have one loop, which spares the value between them: sums of products (in reductions a dot
 // product, in additions a fused multiply-add) and the exponential of a difference.
 void Analysis::absorb_operands() {
   for (int v = 0; v < count(); ++v) {
     const Statement& s = statement(v);
     const bool reduces = s.op == Op::op_reduce_sum || s.op == Op::op_reduce_mean;
-    if (layout_.schedule == Schedule::whole && value(v).needed) find_softmax(v);
+    if (layout_.schedule == Schedule::whole && value(v).needed) {
+      find_softmax(v);
+      find_softmax_without_nan(v);
+    }
     if (!value(v).needed || value(v).absorbed || s.type != Type::f32 ||
         (s.op != Op::op_add && s.op != Op::op_exp && !reduces))
       continue;

@@ -24,12 +24,13 @@ struct Value {
   int stage = 0;    // the first pass that can use it
   int readers = 0;  // operations and stores that use it
   bool needed = false;
-  bool absorbed = false;  // what reads it computes it too
-  bool once = false;      // the same for all items: computed for a task's first one
-  bool kept = false;      // stays in memory for later passes
-  int last_pass = -1;     // the last pass that reads a kept value
-  int first_pass = -1;    // the pass that computes it, in scopes loop and tile
-  int softmax_of = -1;    // see Analysis::softmax_operand
+  bool absorbed = false;    // what reads it computes it too
+  bool once = false;        // the same for all items: computed for a task's first one
+  bool kept = false;        // stays in memory for later passes
+  int last_pass = -1;       // the last pass that reads a kept value
+  int first_pass = -1;      // the pass that computes it, in scopes loop and tile
+  int softmax_of = -1;      // see Analysis::softmax_operand
+  int instead_of_nan = -1;  // of a softmax: the constant that replaces it
 };
 
 // One of the kernel's outputs, and how it is written.
@@ -87,6 +88,8 @@ class Analysis {
   int borrowed_store(int v) const;
   // Of the whole schedule: the value whose softmax v is, where v's instruction computes all of it; -1: none.
   int softmax_operand(int v) const { return value(v).softmax_of; }
+  // Of such a v: the constant that it has in place of NaN; -1: none.
+  int softmax_instead_of_nan(int v) const { return value(v).instead_of_nan; }
 
  private:
   const Statement& statement(int v) const { return kernel_.statements[static_cast<size_t>(v)]; }
@@ -97,6 +100,7 @@ class Analysis {
   void find_needed();
   void absorb_operands();
   void find_softmax(int v);
+  void find_softmax_without_nan(int v);
   Store make_store(const Output& output, const Access& access) const;
   bool is_direct(const Store& store) const;
   // The value whose instruction reads the operand of u: u, or the one that absorbs it.

@@ -69,9 +69,13 @@ void choose_tile(Layout& layout, std::vector<Dim>& dims, int64_t limit) {
 bool is_plain_softmax(const Kernel& kernel) {
   constexpr Op ops[] = {Op::input, Op::op_reduce_max, Op::op_sub, Op::op_exp, Op::op_reduce_sum, Op::op_div};
   const std::vector<Statement>& s = kernel.statements;
-  return std::equal(s.begin(), s.end(), std::begin(ops), std::end(ops), [](const Statement& statement, Op op) {
-    return statement.op == op && statement.type == Type::f32;
-  });
+  if (s.size() < std::size(ops)) return false;
+  const auto end = s.begin() + std::size(ops);
+  return std::equal(s.begin(), end, std::begin(ops),
+                    [](const Statement& a, Op op) { return a.op == op && a.type == Type::f32; }) &&
+         std::all_of(end, s.end(), [](const Statement& a) {  // what replaces NaN
+           return a.op == Op::op_isnan || a.op == Op::constant || a.op == Op::op_where;
+         });
 }
 
 bool has_exponentials(const Kernel& kernel) {

@@ -71,18 +71,23 @@ static inline void touch(const float* a, size_t n) {
   asm volatile("" : : "m"(v));
 }
 
-// The row once more, by its maximum.
-__attribute__((noinline)) static void softmax_by_maximum(float* out, const float* a, size_t n) {
+// The row once more, by its maximum. Others have no NaN.
+__attribute__((noinline)) static void softmax_by_maximum(float* out, const float* a, size_t n,
+                                                         const SoftmaxRows& rows) {
   const float most = extreme_of_floats<Maximum>(a, n);
   exp_of_difference_loop<2>(out, a, &most, nullptr, n);
   const auto sum = static_cast<float>(fold_row<Sum, float>(out, n));
   share_loop(out, out, &sum, nullptr, n);
+  if (rows.instead == rows.instead)
+    for (size_t i = 0; i < n; ++i)
+      if (out[i] != out[i]) out[i] = static_cast<float>(rows.instead);
 }
 
 // What softmax_loop does beside a row and after it, for rows of one kind.
 class SoftmaxOfRows {
  public:
-  SoftmaxOfRows(const SoftmaxRows& rows, SoftmaxState& state) : n_(static_cast<size_t>(rows.length)), state_(state) {}
+  SoftmaxOfRows(const SoftmaxRows& rows, SoftmaxState& state)
+      : rows_(rows), n_(static_cast<size_t>(rows.length)), state_(state) {}
 
   // Computes a row, of which e knows the first part; false: it needs its maximum.
   template <class Other>
@@ -97,10 +102,13 @@ class SoftmaxOfRows {
     sum_ = exponentials<true>(out, a, n_, e, ahead, other);
     return RowExponential::holds(sum_);
   }
+  // The same by its maximum.
+  void by_maximum(float* out, const float* a) const { softmax_by_maximum(out, a, n_, rows_); }
   double sum() const { return sum_; }
   size_t length() const { return n_; }
 
  private:
+  const SoftmaxRows& rows_;
   const size_t n_;
   SoftmaxState& state_;
   double sum_ = 0;
@@ -123,7 +131,7 @@ static void softmax_in_place(float* out, const float* a, size_t n, SoftmaxOfRows
     last = nullptr;
     if (touched != nullptr) touch(touched + i, row);
     if (!good) {
-      softmax_by_maximum(out + i, a + i, row);
+      rows.by_maximum(out + i, a + i);
       continue;
     }
     sum = rows.sum();
@@ -150,7 +158,7 @@ static void softmax_streaming(float* out, const float* a, size_t n, SoftmaxOfRow
     state.row = good ? to : nullptr;
     state.out = out + i;
     state.sum = rows.sum();
-    if (!good) softmax_by_maximum(out + i, a + i, row);
+    if (!good) rows.by_maximum(out + i, a + i);
   }
 }
 
@@ -161,7 +169,7 @@ static void softmax_loop(void* out, const void* a, const void* b, const void* c,
   auto& state = *static_cast<SoftmaxState*>(const_cast<void*>(c));
   const auto row = static_cast<size_t>(rows.length);
   if (row < kVector) {
-    for (size_t i = 0; i < n; i += row) softmax_by_maximum(po + i, pa + i, row);
+    for (size_t i = 0; i < n; i += row) softmax_by_maximum(po + i, pa + i, row, rows);
     return;
   }
   const float* next = state.next;

@@ -92,6 +92,7 @@ struct SoftmaxRows {
   int64_t length;
   int64_t far;        // whether they come from memory
   Streaming streams;  // where they do, by way of a buffer that lies behind the state
+  double instead;     // of NaN, a float; NaN where that stays
 };
 
 // What the calls of a softmax in one task hand on to each other; zero at first.

@@ -184,6 +184,15 @@ void Compiler::write_softmax(int v) {
   const uint16_t rows = memory_.constant(static_cast<uint64_t>(layout_.reduced_points));  // as in SoftmaxRows
   memory_.constant(may_come_from_memory(bound_));
   memory_.constant(static_cast<uint64_t>(streams));
+  const int constant = analysis_.softmax_instead_of_nan(v);
+  double instead = std::nan("");
+  if (constant >= 0) {
+    instead = static_cast<float>(statement(constant).literal.f);
+    release(constant);
+  }
+  uint64_t bits = 0;
+  std::memcpy(&bits, &instead, sizeof bits);
+  memory_.constant(bits);
   streams_rows_ |= can_stream;
   plan_.softmax_state = state;
   code(v).push_back(call(tile_.softmax, form, place(v).reg, in, rows, state));
