@@ -31,6 +31,7 @@ class Symbols:
         self._parts: dict[str, frozenset[Dim]] = {}
         self._left: dict[tuple[str, int, bool, int, Dim], str] = {}
         self._whole: dict[Dim, Dim] = {}
+        self._first: dict[Dim, Dim] = {}
         self._short: dict[str, str] = {}
 
     def fresh(self) -> str:
@@ -52,6 +53,15 @@ class Symbols:
         """The extent of which a run's axes leave `dim`; None where it is no such symbol."""
         return self._whole.get(dim)
 
+    def first(self, extent: int, wanted: str) -> str:
+        """How many elements a slice of the first `wanted` takes of `extent`, 1 or more: so many, where there are.
+
+        Broadcast together with `wanted`, they give `wanted` or fail, as they are fewer only where that is above 1.
+        """
+        name = f"slice({extent},0,{wanted},1)"
+        self._first[name] = wanted
+        return name
+
     def named(self, name: str) -> str:
         """The symbol of a name that the model gives; one that reads like an expression is not taken for one."""
         return self._shorten(name) if any(c in "*+-/(),:" for c in name) else name
@@ -61,8 +71,11 @@ class Symbols:
         if shape is None or not any(isinstance(d, str) and len(d) > _LONG for d in shape):
             return shape
         return tuple(
-            self._shorten(d) if isinstance(d, str) and len(d) > _LONG and d not in self._parts else d for d in shape
+            self._shorten(d) if isinstance(d, str) and len(d) > _LONG and not self._has_meaning(d) else d for d in shape
         )
+
+    def _has_meaning(self, dim: Dim) -> bool:
+        return dim in self._parts or dim in self._first
 
     def _shorten(self, expression: str) -> str:
         return self._short.setdefault(expression, f"!{len(self._short)}")
@@ -80,6 +93,10 @@ class Symbols:
         if isinstance(a, int):
             return a
         if isinstance(b, int):
+            return b
+        if self._first.get(b) in self.parts(a):
+            return a
+        if self._first.get(a) in self.parts(b):
             return b
         parts = self.parts(a) | self.parts(b)
         if parts == self.parts(a):
@@ -110,6 +127,7 @@ class Symbols:
             operand in (1, extent)
             or self.whole(operand) == extent
             or self.parts(operand) <= self.parts(extent)
+            or self._first.get(operand) in self.parts(extent)
             or (isinstance(extent, int) and isinstance(operand, str))
         )
 

@@ -179,6 +179,15 @@ def _slice(at: Site) -> Shapes:
             result[a] = len(range(*slice(int(start), int(end), int(step)).indices(int(extent))))
         elif start == 0 and step == 1 and reaches_end(shape, a, end):
             continue
+        elif (
+            start == 0
+            and step == 1
+            and isinstance(extent, int)
+            and extent > 0
+            and isinstance(end, str)
+            and "-" not in end
+        ):
+            result[a] = at.symbols.first(extent, end)
         else:
             result[a] = f"slice({extent},{start},{end},{step})"
     return [tuple(result)]
