@@ -144,7 +144,7 @@ def test_several_users() -> None:
     assert left == {"Exp": 1, "Neg": 1, "Abs": 1, "Squeeze": 1, "Unsqueeze": 1, "Sin": 1}
 
 
-@pytest.mark.parametrize(("axis", "new", "index"), itertools.product((1, -2), (1, -2), (0, 2, -1)))
+@pytest.mark.parametrize(("axis", "new", "index"), [*itertools.product((1, -2), (1, -2), (0, 2, -1))])
 @pytest.mark.parametrize("opset", [11, 17])
 def test_one_element_taken_and_its_dimension_back(axis: int, new: int, index: int, opset: int) -> None:
     unsqueeze = with_axes("Unsqueeze", str(new), "g", "u", opset)

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 from graphs import optimized, parse
-from rewritten import rewritten
+from random_shapes import random_shape_model
+from rewritten import counted, rewritten
 
 from onnxfuse.rewrites.shape_arithmetic import shorten_shape_arithmetic
 from onnxfuse.runtime import make_session
@@ -229,3 +230,13 @@ def test_long_chains_take_linear_time() -> None:
         return time.process_time() - begin
 
     assert seconds(1600) < 12 * max(seconds(200), 0.05)
+
+
+def test_random_models() -> None:
+    saved = 0
+    sizes = ({"N": 2, "M": 3, "K": 5}, {"N": 1, "M": 1, "K": 1}, {"N": 3, "M": 2, "K": 0})
+    for seed in range(150):
+        model, opset = random_shape_model(seed)
+        saved += counted(model.graph).total()
+        saved -= rewritten(model, shorten_shape_arithmetic, opset, sizes).total()
+    assert saved > 300

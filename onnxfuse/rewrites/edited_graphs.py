@@ -9,10 +9,9 @@ from pathlib import Path
 import onnx
 import onnx_graphsurgeon as gs
 
-from onnxfuse.bodies import bodies, read_names
+from onnxfuse.bodies import bodies, graphs, read_names
 from onnxfuse.editing import ModelEditor
 from onnxfuse.external_data import with_small_values
-from onnxfuse.outline import same_order
 from onnxfuse.rewrites.constants import Constants, find_constants
 from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
@@ -49,18 +48,28 @@ def edited_graphs(
     nothing, since ONNX Runtime takes inputs of other extents than each other's all the same.
     """
     editor = ModelEditor(model)
-    ordered = editor.to_model()
-    if not same_order(model.graph, ordered.graph):
-        editor = ModelEditor(ordered)
-    analyzed = with_small_values(ordered, base_dir)
+    if not all(_is_sorted(graph) for graph in graphs(model.graph)):
+        model = editor.to_model()
+        editor = ModelEditor(model)
+    analyzed = with_small_values(model, base_dir)
     return editor, _graphs(editor, analyzed, opset)
+
+
+def _is_sorted(graph: onnx.GraphProto) -> bool:
+    """Whether no node reads what a later one makes."""
+    later = {name for node in graph.node for name in node.output if name}
+    for node in graph.node:
+        if not later.isdisjoint(read_names(node) if bodies(node) else node.input):
+            return False
+        later.difference_update(node.output)
+    return True
 
 
 def _graphs(editor: ModelEditor, model: onnx.ModelProto, opset: int) -> Iterator[EditedGraph]:
     symbols = Symbols()
     required = {t.name for t in editor.required().values()}
 
-    def graphs(
+    def walk(
         scope: gs.Graph, proto: onnx.GraphProto, inferred: onnx.GraphProto, outer: Scope, known: Constants
     ) -> Iterator[EditedGraph]:
         types = {**outer, **symbolic_scope(inferred, outer, symbols)}
@@ -73,8 +82,8 @@ def _graphs(editor: ModelEditor, model: onnx.ModelProto, opset: int) -> Iterator
                 for k, attribute in enumerate(node.attribute):
                     if attribute.type == onnx.AttributeProto.GRAPH:
                         body = edited.attrs[attribute.name]
-                        yield from graphs(body, attribute.g, inner.attribute[k].g, types, constants)
+                        yield from walk(body, attribute.g, inner.attribute[k].g, types, constants)
         captured = {name for node in proto.node if bodies(node) for name in read_names(node)}
         yield EditedGraph(scope, nodes, proto, types, constants, required | captured)
 
-    return graphs(editor.graph, model.graph, infer(model, distinct=True).graph, {}, Constants())
+    return walk(editor.graph, model.graph, infer(model, distinct=True).graph, {}, Constants())

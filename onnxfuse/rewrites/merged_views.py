@@ -46,12 +46,18 @@ def merge_views(model: onnx.ModelProto, opset: int, base_dir: Path | None = None
 
     External data is in `base_dir`.
     """
-    names = {node.op_type for graph in graphs(model.graph) for node in graph.node}
-    if opset < _TARGET_AS_INPUT or not names & {"Squeeze", "Unsqueeze", "Reshape", "Flatten"}:
+    if opset < _TARGET_AS_INPUT or not any(_may_merge(graph) for graph in graphs(model.graph)):
         return model, 0
     editor, edited = edited_graphs(model, opset, base_dir)
     saved = sum(_Merge(editor, graph, opset).run() for graph in edited)
     return (editor.to_model(), saved) if saved else (model, 0)
+
+
+def _may_merge(graph: onnx.GraphProto) -> bool:
+    """Whether a graph has a view of what a view, a reduction or a Gather makes."""
+    first = _VIEWS | _REDUCTIONS | {"Gather"}
+    made = {name for node in graph.node if node.op_type in first for name in node.output}
+    return any(node.op_type in _VIEWS and node.input[0] in made for node in graph.node)
 
 
 @dataclass

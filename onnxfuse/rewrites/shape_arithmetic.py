@@ -21,15 +21,17 @@ import onnx_graphsurgeon as gs
 
 from onnxfuse.bodies import graphs
 from onnxfuse.editing import ModelEditor
-from onnxfuse.rewrites.dims import Shape, stated
+from onnxfuse.rewrites.dims import Shape, element_count, stated
 from onnxfuse.rewrites.edited_graphs import EditedGraph, edited_graphs
 from onnxfuse.rewrites.products import scaled
 from onnxfuse.rewrites.shape_elements import Element, Elements, Made
 from onnxfuse.rewrites.shape_vectors import Vectors
+from onnxfuse.rewrites.shapes import UNKNOWN
 
 __all__ = ["shorten_shape_arithmetic"]
 
 _FACTORS = 64
+_SHAPED = ("Reshape", "Expand", "ConstantOfShape")
 
 
 def shorten_shape_arithmetic(
@@ -63,11 +65,30 @@ class _Rewrite:
             if value.name in self.elements.types:
                 self.elements.add_source(value.name)
         following = [self.elements.follow(node) for node in self.proto.node]
-        if not any(following):
+        if not any(following) or any(self.fails(node) for node in self.proto.node):
             return 0
         targets = {i: target for i, node in enumerate(self.proto.node) if (target := self.spelled(i, following))}
         self.divide(following)
         return self.replace(targets)
+
+    def fails(self, node: onnx.NodeProto) -> bool:
+        """Whether a node cannot be given the shape that it is to have.
+
+        With a constant for that the model would fail where it is loaded, though nothing may ever run the node.
+        """
+        name = node.input[0 if node.op_type == "ConstantOfShape" else 1] if node.op_type in _SHAPED else ""
+        if node.domain not in ("", "ai.onnx") or name not in self.elements.known:
+            return False
+        wanted = self.elements.known[name].reshape(-1).tolist()
+        if any(type(e) is int and e < (-1 if node.op_type == "Reshape" else 0) for e in wanted):
+            return True
+        shape = self.graph.types.get(node.input[0], UNKNOWN).shape or ()
+        if node.op_type == "Reshape":
+            counts = element_count(shape), element_count(wanted)
+            return wanted.count(-1) > 1 or (None not in counts and min(*wanted, 1) > 0 and counts[0] != counts[1])
+        pairs = zip(reversed(wanted), reversed(shape), strict=False)
+        ints = [(e, d) for e, d in pairs if type(e) is int and type(d) is int]
+        return node.op_type == "Expand" and any(e not in (1, d) and d != 1 for e, d in ints)
 
     def divide(self, following: list[bool]) -> None:
         """Finds the nodes that go, and what the others need of what they make."""
