@@ -359,3 +359,18 @@ def test_a_demand_is_looked_for_not_far_from_the_if() -> None:
     """The time that is taken is in proportion to the model."""
     many = " ".join(f"k{j + 1} = Neg (k{j})" for j in range(400))
     check_left(model_of(graph(demand=f"k0 = Neg (k) {many} y = Gemm (k400, w)")))
+
+
+@pytest.mark.parametrize(
+    "demand",
+    [
+        "u = Unsqueeze (r, zeros) y = LSTM <hidden_size = 2> (u, wx, wh)",
+        "u = Unsqueeze (r, last) y = Conv (u, cw)",
+        "u = Unsqueeze (r, both) y = Conv (u, cw2)",
+        "u = Reshape (r, [-1, 4]) y = Gemm (r, w)".replace("[-1, 4]", "flat"),
+    ],
+)
+def test_what_makes_one_of_several_views_keeps_what_the_squeeze_refuses(demand: str) -> None:
+    """A Squeeze and an Unsqueeze that undoes it are not nothing."""
+    text = graph(demand=demand, constants=f"{WEIGHTS}, int64[2] flat = {{-1, 4}}").replace(" k = Abs (r)", "")
+    check_opened(model_of(text))
