@@ -2,7 +2,7 @@
 
 A Squeeze and an Unsqueeze around a recurrent network, an element taken by a Gather and given its dimension again, a
 reduction whose dimension comes back: each such node costs a dispatch of about a microsecond and computes nothing. ONNX
-Runtime leaves them.
+Runtime leaves them. silero_vad_openvino_16k, 0.09 ms a run, has 8 and gains 7 %; basic_pitch has 52.
 
 1. A view of a view is one: nothing where the shape is that at the start, else a Squeeze, an Unsqueeze or a Reshape.
 2. Unsqueeze after Gather of one element, or after a reduction, along the same axis: the Gather or reduction keeps it.

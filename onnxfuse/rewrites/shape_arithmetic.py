@@ -2,7 +2,9 @@
 
 Exporters write Shape, Gather, Unsqueeze and Concat anew for every Reshape and turn pads around with Reshape, Slice and
 Transpose. Each such node costs a dispatch of about a microsecond, which in a small model is much of its time. ONNX
-Runtime merges only those that are spelled alike.
+Runtime merges only those that are spelled alike. Of the 1819 nodes that it runs of Piper's en_US-joe-medium (with its
+regions fused) 966 are left, 5 phonemes take 8 % less; of a Swin transformer by TorchScript's exporter a third goes, and
+30 more operators are fused, whose shapes are then known to agree.
 
 A Reshape's target may say "as it was" for an extent, and an Expand's 1: what is constant then is no node at all. An
 Expand to the shape that a tensor has goes.
