@@ -57,7 +57,8 @@ class Former {
       while (last < code.size() && joins(code[last]) && alike(code[first].count, code[last].count) &&
              parts_for(last - first + 1) <= kMostParts && !waits(code, first, last))
         ++last;
-      if (last - first < (may_stream(code[first]) ? 1u : 2u)) {
+      const bool alone = may_stream(code[first]) || (plan_.asks_ahead && code[first].work == Work::accumulate);
+      if (last - first < (alone ? 1u : 2u)) {
         result.push_back(code[first++]);
         continue;
       }
@@ -70,8 +71,8 @@ class Former {
  private:
   using Count = Instruction::Count;
 
-  // Each instruction may take a part that stores its value besides.
-  static size_t parts_for(size_t instructions) { return 2 * instructions + 1; }
+  // Each instruction may take a part that stores its value besides, and where inputs are asked for, one for each.
+  size_t parts_for(size_t instructions) const { return (plan_.asks_ahead ? 5 : 2) * instructions + 1; }
 
   bool joins(const Instruction& i) const {
     if (i.work == Work::none || i.guarded) return false;
@@ -125,6 +126,7 @@ class Former {
     p.count = code[first].count;
     for (size_t i = first; i < last; ++i)
       if (code[i].count == Count::steps) p.count = Count::steps;
+    if (plan_.asks_ahead) ask(p, code, first, last);
     int block = -1;  // the register whose value is in the block
     for (size_t i = first; i < last; ++i) {
       add(p, code, i, last, block);
@@ -149,6 +151,25 @@ class Former {
       s.row_step =
           i.count == Count::steps ? step : static_cast<uint32_t>(size * static_cast<size_t>(plan_.layout.inner));
     return s;
+  }
+
+  // Steps that ask early for the inputs that the instructions read.
+  void ask(Pipeline& p, const Code& code, size_t first, size_t last) const {
+    std::set<uint16_t> inputs;
+    for (const Address& a : plan_.addresses)
+      if (a.base == Address::Base::input && a.dense) inputs.insert(a.reg);
+    for (size_t i = first; i < last; ++i) {
+      const uint16_t regs[3] = {code[i].a, code[i].b, code[i].c};
+      const uint32_t steps[3] = {code[i].step_a, code[i].step_b, code[i].step_c};
+      for (int k = 0; k < operand_count(code[i]); ++k) {
+        if (widens(code[i].work) || inputs.erase(regs[k]) == 0) continue;
+        Pipeline::Part part = {tile_.stage(Work::ask, Op::input, nullptr), {}, -1};
+        Pipeline::Rest rest = {tile_.ask, {}, {}, -1};
+        part.streams[0] = rest.in[0] = stream(p, code[i], regs[k], sizeof(float), steps[k]);
+        p.parts.push_back(part);
+        p.rest.push_back(rest);
+      }
+    }
   }
 
   void add(Pipeline& p, const Code& code, size_t at, size_t last, int block) {

@@ -192,6 +192,9 @@ static StageFn find_stage(Work work, Op op, const Source* sources) {
     case Work::accumulate:
       stage = pick_accumulate(op, sources[0]);
       break;
+    case Work::ask:
+      stage = ask_stage;
+      break;
     case Work::load:
       stage = sources[0] == kMemory ? unary_stage<V_identity, kMemory> : unary_stage<V_identity, kElement>;
       break;

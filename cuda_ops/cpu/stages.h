@@ -150,6 +150,18 @@ static void stream_stage(ONNXFUSE_STAGE_PARAMETERS) {
   return store_stage(step, at, v0, v1, v2, v3, v4, v5, v6, v7);
 }
 
+// Asks for floats that later blocks read, so that memory goes on beside arithmetic.
+static void ask_loop(void*, const void* a, const void*, const void*, size_t n) {
+  const char* p = static_cast<const char*>(a) + kAskedAhead;
+  for (size_t byte = 0; byte < n * sizeof(float); byte += 64) __builtin_prefetch(p + byte, 0, 2);
+}
+
+static void ask_stage(ONNXFUSE_STAGE_PARAMETERS) {
+  const Block b = ONNXFUSE_BLOCK;
+  ask_loop(nullptr, step->operand[0] + at * sizeof(float), nullptr, nullptr, kBlock);
+  ONNXFUSE_NEXT(b);
+}
+
 // Waits until what was stored past the caches can be seen.
 static void fence() {
 #if defined(__AVX2__)

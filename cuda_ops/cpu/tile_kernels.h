@@ -55,6 +55,7 @@ enum class Work : uint8_t {
   fold,
   fold_products,
   accumulate,
+  ask,  // for memory that blocks read later
   load,
   load_f16,
   load_bf16,
@@ -111,6 +112,8 @@ static_assert(sizeof(SoftmaxState) == 64);
 // wait for a store to the other.
 constexpr size_t softmax_buffered(size_t length) { return (length + 511) / 1024 * 1024 + 512; }
 
+constexpr size_t kAskedAhead = 4096;  // bytes, of Work::ask
+
 struct TileKernels {
   // The loop of an element-wise primitive; type: of its operands (of where: of the two values). Bit i of scalars:
   // operand i is one element, the same for all. nullptr where there is no loop for these scalars; there is always one
@@ -122,6 +125,7 @@ struct TileKernels {
   TileFn (*exp_of_difference)(unsigned scalars);
   // f32: out[i] = a[i] / b[0], where b[0] is a sum that a[i] was taken into: by a product with the reciprocal.
   TileFn share;
+  TileFn ask;  // does for n elements of a what Work::ask does
   // f32: of rows (SoftmaxRows b), n elements in all, e[i] / (e[0] + e[1] + ...) for e[i] = exp(a[i] - max(a[0], ...)).
   // c: SoftmaxState, which is written. softmax_end: does what is left (out: SoftmaxState, b: SoftmaxRows).
   TileFn softmax, softmax_end;

@@ -39,11 +39,24 @@ namespace {
 }  // namespace
 
 extern const TileKernels ONNXFUSE_ISA;
-const TileKernels ONNXFUSE_ISA = {find_primitive, find_multiply_add, find_exp_of_difference,
-                                  share_loop,     softmax_loop,      softmax_end,
-                                  find_cast,      find_load,         find_store,
-                                  find_copy,      find_splat,        find_reduction,
-                                  find_fold,      find_scan,         find_stage,
-                                  kBlock,         run_blocks,        fence};
+const TileKernels ONNXFUSE_ISA = {find_primitive,
+                                  find_multiply_add,
+                                  find_exp_of_difference,
+                                  share_loop,
+                                  ask_loop,
+                                  softmax_loop,
+                                  softmax_end,
+                                  find_cast,
+                                  find_load,
+                                  find_store,
+                                  find_copy,
+                                  find_splat,
+                                  find_reduction,
+                                  find_fold,
+                                  find_scan,
+                                  find_stage,
+                                  kBlock,
+                                  run_blocks,
+                                  fence};
 
 }  // namespace onnxfuse::cpu
