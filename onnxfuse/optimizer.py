@@ -218,9 +218,11 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
             "can give no result"
         )
     if shorter and changed:
-        report.notes.append(f"what the model computes from shapes takes {shorter} nodes less: each extent once")
+        report.notes.append(f"nodes that compute with shapes: {shorter} fewer, for each extent is computed once")
     if merged:
-        report.notes.append(f"{merged} nodes that only gave tensors other shapes are one with others")
+        report.notes.append(
+            f"nodes that only show a tensor in another shape: {merged} fewer, for those behind each other are one"
+        )
     if report.respelled:
         report.notes.append(f"{len(report.respelled)} operators are spelled otherwise: {report.respelled[0].reason}")
     report.nodes_after = len(source_nodes(optimized.graph))

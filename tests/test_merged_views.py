@@ -172,11 +172,6 @@ def test_reductions(axes: str, op: str, opset: int) -> None:
     sizes = [{"N": 2, "M": 3}]
     left = merged(f"e = Exp (x) {reduction} {back} y = Neg (u)", "float[N, 4, M] x", opset=opset, sizes=sizes)
     assert left == {"Exp": 1, op: 1, "Neg": 1}
-    reduction = with_axes(op, axes, "e", "r", opset)
-    gone = with_axes("Squeeze", axes, "r", "u", opset)
-    outputs = "float[A, B] y" if "," not in axes else "float[A] y"
-    left = merged(f"e = Exp (x) {reduction} {gone} y = Neg (u)", "float[N, 4, M] x", outputs, opset, sizes)
-    assert left == {"Exp": 1, op: 1, "Neg": 1}
 
 
 def test_reductions_along_other_axes_or_of_several_users() -> None:
@@ -216,7 +211,7 @@ def test_the_operators_around_fused_nodes() -> None:
         _, model, report = optimized(graph, sizes={"N": 3}, target=target)
         assert Counter(n.op_type for n in model.graph.node)["MatMul"] == 2
         assert sum(n.op_type in ("Squeeze", "Unsqueeze") for n in model.graph.node) <= 2
-        assert any("2 nodes that only gave tensors other shapes" in note for note in report.notes)
+        assert any("in another shape: 2 fewer" in note for note in report.notes)
 
 
 def test_random_chains() -> None:

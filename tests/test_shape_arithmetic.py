@@ -213,7 +213,7 @@ def test_fused_models_report_it() -> None:
     for target in ("cpu", "cuda"):
         _, model, report = optimized(graph, sizes={"N": 2, "M": 3}, target=target)
         assert {n.op_type for n in model.graph.node} == {"FusedElementwise", "Reshape"}
-        assert any("takes 4 nodes less" in note for note in report.notes)
+        assert any("nodes that compute with shapes: 4 fewer" in note for note in report.notes)
 
 
 def test_long_chains_take_linear_time() -> None:
