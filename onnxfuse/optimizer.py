@@ -156,6 +156,7 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
     fixed = fix_static_scalars(editor, opset, source_dir)
     if fixed is not None:
         proto = editor.to_model()
+    merged: int | None = None  # nodes, once fusion has left what it leaves
     proto, shorter = shorten_shape_arithmetic(proto, opset, source_dir)
     for _ in range(_PASSES):
         editor = ModelEditor(proto)
@@ -184,6 +185,10 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
             if undone:  # once more, with what stays
                 settled, proto = True, editor.to_model()
                 continue
+            if merged is None and (report.fusions or report.respelled):
+                proto, merged = merge_views(editor.to_model(), opset, source_dir)
+                if merged:
+                    continue  # what has come next to each other may fuse
             if target != "cuda" or "horizontal" not in choice.rewrites:
                 break
             proto = editor.to_model()
@@ -195,10 +200,6 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
                 break
         proto = editor.to_model()
     settle_biases(editor, additions)
-    merged = 0
-    if report.fusions or report.respelled:
-        proto, merged = merge_views(editor.to_model(), opset, source_dir)
-        editor = ModelEditor(proto) if merged else editor
     report.settle(name_op_types(editor, target))
     refresh_functions(editor, min(opset, RUNNABLE_OPSET), fallback)
     changed = bool(report.fusions or report.respelled)
