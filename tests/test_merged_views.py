@@ -122,6 +122,18 @@ def test_a_zero_in_the_target_means_the_extent_in_between() -> None:
     assert merged(nodes, "float[3, 4] x", sizes=[{}]) == {"Exp": 1, "Reshape": 1, "Neg": 1}
 
 
+@pytest.mark.parametrize(
+    ("extents", "axes", "back"), [("1, 0", "0", "-1"), ("2, 1, 0", "1", "0"), ("1, N, 0", "0", "1"), ("0, 1", "1", "0")]
+)
+def test_extents_of_zero_are_not_those_of_the_source(extents: str, axes: str, back: str) -> None:
+    nodes = (
+        f"e = Exp (x) k = Constant <value_ints = [{axes}]> () s = Squeeze (e, k) "
+        f"l = Constant <value_ints = [{back}]> () u = Unsqueeze (s, l) y = Neg (u)"
+    )
+    outputs = f"float[{', '.join('ABC'[: extents.count(',') + 1])}] y"
+    assert merged(nodes, f"float[{extents}] x", outputs, sizes=[{"N": n} for n in (0, 1, 3)])["Neg"] == 1
+
+
 def test_a_transposition_that_moves_no_element() -> None:
     nodes = (
         "e = Exp (x) t = Transpose <perm = [0, 2, 1]> (e) k = Constant <value_ints = [2]> () s = Squeeze (t, k) "

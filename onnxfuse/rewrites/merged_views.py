@@ -193,7 +193,10 @@ class _Merge:
             given = [self.kept_extent(inner, k) if n == 0 else n for k, n in enumerate(outer.values)]
             known = [n for n in given if n is not None]
             return _View("Reshape", *shapes, outer.sure, known) if len(known) == len(given) else None
-        target = reshape_target(inner.before, list(outer.after), literal=False) if outer.sure else None
+        # In a target a 0 means what the source has there.
+        means_itself = all(n != 0 or inner.before[k : k + 1] == (0,) for k, n in enumerate(outer.after))
+        sure = outer.sure and means_itself
+        target = reshape_target(inner.before, list(outer.after), literal=False) if sure else None
         return _View("Reshape", *shapes, True, target) if target is not None else None
 
     def kept_extent(self, inner: _View, k: int) -> int | None:
