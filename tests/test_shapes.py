@@ -126,6 +126,15 @@ def test_reduction_over_a_symbol_that_may_be_one() -> None:
         assert fused(graph, sizes={"N": 2, "M": m, "K": k})
 
 
+@pytest.mark.parametrize("opset", [7, 9, 10, 11, 12])
+@pytest.mark.parametrize(
+    ("inputs", "axes", "left"), [("1, 1, N", "1, 0", ("N",)), ("1, 3, 1, N", "2, 0", (3, "N")), ("1, N", "0", ("N",))]
+)
+def test_squeezed_axes_in_any_order(inputs: str, axes: str, left: tuple[int | str, ...], opset: int) -> None:
+    graph = f"g (float[{inputs}] x) => (float[] y) {{ s = Squeeze <axes = [{axes}]> (x) y = Exp (s) }}"
+    assert symbolic_scope(infer(parse(graph, opset)).graph, {}, Symbols())["s"].shape == left
+
+
 def test_unknown_dimensions() -> None:
     graph = "g (float[?, ?] a, float[?] b) => (float[?, ?] y) { s = Add (a, b) t = Exp (s) y = Mul (t, s) }"
     for shape in ((3, 4), (1, 4), (3, 1)):

@@ -31,6 +31,9 @@ SMALL = 1024
 
 UNKNOWN = TensorType("", None)
 
+# The opset from which on ONNX's inference takes the axes of a Squeeze in any order.
+_ANY_ORDER_OF_AXES = 11
+
 
 def infer(model: onnx.ModelProto, distinct: bool = False) -> onnx.ModelProto:
     """A copy of the model, without large weights, whose value_info holds what ONNX's shape inference finds.
@@ -133,6 +136,7 @@ class _Copier:
             copy.op_type, copy.domain, copy.overload = node.op_type, node.domain, node.overload
             copy.input.extend(node.input)
             copy.output.extend(node.output)
+            by_old_rule = self.opset < _ANY_ORDER_OF_AXES and node.op_type == "Squeeze"
             if node.domain not in self.known_domains:
                 opaque.update(node.output)
             for attribute in node.attribute:
@@ -143,6 +147,8 @@ class _Copier:
                     new.name, new.type = attribute.name, attribute.type
                     self.graph(attribute.g, new.g, constants)
                     give_constants(new.g, attribute.g, constants)
+                elif by_old_rule and attribute.name == "axes":
+                    copy.attribute.append(onnx.helper.make_attribute("axes", sorted(attribute.ints)))
                 elif attribute.type != onnx.AttributeProto.TENSOR or attribute.t.ByteSize() < 16 * SMALL:
                     copy.attribute.add().CopyFrom(attribute)
                 else:
