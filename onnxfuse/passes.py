@@ -13,10 +13,10 @@ from onnxfuse.editing import ModelEditor
 from onnxfuse.outline import body_path, node_label
 from onnxfuse.report import Refusal, Report
 from onnxfuse.rewrites.constants import Constants, find_constants
+from onnxfuse.rewrites.conv_epilogues import RESPELLED, Affine, Epilogue
 from onnxfuse.rewrites.dims import Symbols, stated
 from onnxfuse.rewrites.fuse import Choice, FusedNode, fuse_graph
 from onnxfuse.rewrites.graph import GraphView
-from onnxfuse.rewrites.hard_swish import HARD_SWISH, RESPELLED
 from onnxfuse.rewrites.horizontal import GroupedNode, group_launches
 from onnxfuse.rewrites.misnamed import MISNAMING_OPSET, declared_names, misnamed_outputs
 from onnxfuse.rewrites.shapes import Scope, infer, symbolic_scope
@@ -33,7 +33,7 @@ class Pass:
         self.editor, self.model, self.choice = editor, model, choice
         self.report, self.opset, self.fallback = report, opset, fallback
         self.symbols = Symbols()
-        self.replacements: list[tuple[list[gs.Node], gs.Node | None]] = []
+        self.replacements: list[tuple[list[gs.Node], list[gs.Node]]] = []
         self.constants: dict[tuple[int, str], gs.Constant] = {}
         self.protected = set(_names_read_by_training(model))
         self.views: list[tuple[GraphView, onnx.GraphProto]] = []
@@ -112,8 +112,8 @@ class Pass:
         found = fuse_graph(view, self.choice)
         self.report.refusals += found.refusals
         for fused in found.fused:
-            if fused.op_type == HARD_SWISH:
-                self.spell_hard_swish(view, fused)
+            if fused.epilogue is not None:
+                self.respell(view, fused, fused.epilogue)
             else:
                 self.report.fusions.append(fused.fusion(view, self.place(view, fused)))
         self.drop_dead_constants(view, found.fused)
@@ -145,21 +145,36 @@ class Pass:
             self.editor.set_overload(node, fused.program.digest())
         for tensor_name in fused.outputs:
             self.declare(view, tensor_name)
-        self.replacements.append((nodes, node))
+        self.replacements.append((nodes, [node]))
         return name
 
-    def spell_hard_swish(self, view: GraphView, found: FusedNode) -> None:
-        """Puts HardSigmoid and Mul in the place of a HardSwish."""
-        x, y = view.tensors[found.inputs[0]], view.tensors[found.outputs[0]]
-        gate = gs.Variable(self.editor.unique_name(f"{y.name}_gate"), dtype=y.dtype)
+    def respell(self, view: GraphView, found: FusedNode, epilogue: Epilogue) -> None:
+        """Puts operators that go into the Conv in the place of a region behind it."""
+        value, y = view.tensors[found.inputs[0]], view.tensors[found.outputs[0]]
         y.inputs.clear()
-        for op, attributes, inputs, output, place in (
-            ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}, [x], gate, found.nodes[:1]),
-            ("Mul", {}, [x, gate], y, found.nodes[1:]),
-        ):
-            name = str(self.editor.unique_name(f"{y.name}_{op}"))
-            node = gs.Node(op, name, attributes, inputs=inputs, outputs=[output])
-            self.replacements.append(([view.nodes[i] for i in place], node))
+        made: list[gs.Node] = []
+
+        def put(op: str, inputs: list[gs.Tensor], **attributes: float) -> gs.Tensor:
+            made.append(gs.Node(op, str(self.editor.unique_name(f"{y.name}_{op}")), attributes, inputs=inputs))
+            made[-1].outputs = [gs.Variable(self.editor.unique_name(f"{y.name}_{op}_output"), dtype=y.dtype)]
+            return made[-1].outputs[0]
+
+        def put_affine(x: gs.Tensor, affine: Affine) -> gs.Tensor:
+            if affine.is_identity:
+                return x
+            parameters = [("scale", affine.scale), ("shift", affine.shift), ("mean", 0.0), ("variance", 1.0)]
+            constants = [
+                gs.Constant(self.editor.unique_name(f"{y.name}_{name}"), np.full(epilogue.channels, number, np.float32))
+                for name, number in parameters
+            ]
+            return put("BatchNormalization", [x, *constants], epsilon=0.0)
+
+        value = put_affine(value, epilogue.before)
+        if epilogue.hard_swish:
+            value = put("Mul", [value, put("HardSigmoid", [value], alpha=1 / 6, beta=0.5)])
+        put_affine(value, epilogue.after)
+        made[-1].outputs = [y]
+        self.replacements.append(([view.nodes[i] for i in found.nodes], made))
         protos = [view.protos[i] for i in found.nodes]
         self.report.respelled += [Refusal(node_label(p), p.op_type, RESPELLED, view.name) for p in protos]
 
@@ -195,7 +210,7 @@ class Pass:
                 dead.add(i)
                 pending.update(view.producer[n] for n in view.protos[i].input if n in view.producer)
         if dead:
-            self.replacements.append(([view.nodes[i] for i in sorted(dead)], None))
+            self.replacements.append(([view.nodes[i] for i in sorted(dead)], []))
 
 
 def _has_body(node: onnx.NodeProto) -> bool:

@@ -538,7 +538,7 @@ def test_a_hundred_thousand_nodes_take_seconds() -> None:
     editor.replace_all(
         (
             group,
-            gs.Node("Fused", editor.unique_name("f"), None, [group[0].inputs[0]], [group[-1].outputs[0]], "onnxfuse"),
+            [gs.Node("Fused", editor.unique_name("f"), None, [group[0].inputs[0]], [group[-1].outputs[0]], "onnxfuse")],
         )
         for group in groups
     )

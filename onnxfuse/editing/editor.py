@@ -139,15 +139,15 @@ class ModelEditor:
 
         In place; linear in the size of the model and of the consumer lists touched, so remove many at once.
         """
-        self.replace_all([(list(nodes), None)])
+        self.replace_all([(list(nodes), [])])
 
     def replace(self, nodes: Sequence[gs.Node], new_node: gs.Node) -> None:
         """Puts `new_node`, already connected, where the last of `nodes` (all of one scope) stood, and removes them."""
-        self.replace_all([(nodes, new_node)])
+        self.replace_all([(nodes, [new_node])])
 
-    def replace_all(self, replacements: Iterable[tuple[Sequence[gs.Node], gs.Node | None]]) -> None:
-        """Many `replace` (or, with None, `remove_nodes`) at once, in linear time."""
-        groups = [(list(nodes), new_node) for nodes, new_node in replacements]
+    def replace_all(self, replacements: Iterable[tuple[Sequence[gs.Node], Sequence[gs.Node]]]) -> None:
+        """Many `replace` (by nothing: `remove_nodes`; or by several in order) at once, in linear time."""
+        groups = [(list(nodes), list(new_nodes)) for nodes, new_nodes in replacements]
         removed = {id(node): node for nodes, _ in groups for node in nodes}
         group_of = {id(node): index for index, (nodes, _) in enumerate(groups) for node in nodes}
         found = 0
@@ -161,9 +161,8 @@ class ModelEditor:
                     kept.append(node)
                     continue
                 found += 1
-                new_node = groups[group_of[id(node)]][1]
-                if new_node is not None and last[group_of[id(node)]] == position:
-                    kept.append(new_node)
+                if last[group_of[id(node)]] == position:
+                    kept.extend(groups[group_of[id(node)]][1])
             scope.nodes[:] = kept
         if found != len(removed):
             raise ModelError("nodes to remove are not in the model")

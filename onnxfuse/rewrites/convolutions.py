@@ -13,22 +13,33 @@ Two more on the CPU, for maps of two spatial dimensions:
 
 4. BatchNormalization becomes a Conv of its own in that layout, and takes in what follows as a Conv does.
 5. Activations and sums or products of equal shapes next to a Conv stay in that layout.
-6. A HardSwish goes into the kernel: the operator, or HardSigmoid and Mul; not as Add, Clip, Mul and Div
-   (hard_swish.py has the figures).
+6. A HardSwish goes into the kernel: the operator, or HardSigmoid and Mul; not as Add, Clip, Mul and Div. Scales and
+   shifts by one number go there as BatchNormalization alone (conv_epilogues.py spells them so and has the figures).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import onnx
+
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.lowering import LOWERINGS
 
-__all__ = ["CONVOLUTIONS", "inside_convolutions", "made_blocked", "stays_blocked"]
+__all__ = [
+    "CONVOLUTIONS",
+    "activated_from",
+    "has_constant_weights",
+    "inside_convolutions",
+    "made_blocked",
+    "stays_blocked",
+    "takes_blocks",
+]
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 _ACTIVATIONS = frozenset(("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid"))  # on the CPU
+_TAKE_BLOCKS = frozenset(("Conv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"))
 _FOLDED = "ONNX Runtime folds it into the Conv before it"
 _ACTIVATED = "ONNX Runtime computes this activation inside the Conv before it"
 
@@ -108,16 +119,42 @@ def stays_blocked(view: GraphView, nodes: Iterable[int]) -> bool:
 
 def made_blocked(view: GraphView, name: str) -> bool:
     """Whether a Conv makes a value in blocks of channels, perhaps with a scale and a shift that go into it."""
+    return _maker(view, name) is not None
+
+
+def has_constant_weights(view: GraphView, name: str) -> bool:
+    """Whether the Conv that makes a value in blocks of channels has constant weights, to take in scales and shifts."""
+    maker = _maker(view, name)
+    return maker is not None and all(n in view.constants.names for n in maker.input[1:] if n)
+
+
+def activated_from(view: GraphView, name: str) -> str:
+    """The value of which another one is the activation that goes into a Conv; itself where it is none."""
+    if not _is_map(view, name) or name not in view.producer:
+        return name
+    proto = view.protos[view.producer[name]]
+    goes_in = proto.op_type in _ACTIVATIONS or proto.op_type == "HardSwish"
+    return proto.input[0] if goes_in and not proto.domain and view.only_user(proto.input[0]) else name
+
+
+def takes_blocks(view: GraphView, i: int) -> bool:
+    """Whether a node reads a map in blocks of channels."""
+    proto = view.protos[i]
+    return proto.op_type in _TAKE_BLOCKS and not proto.domain and _is_map(view, proto.input[0])
+
+
+def _maker(view: GraphView, name: str) -> onnx.NodeProto | None:
+    """The Conv or BatchNormalization that makes a value in blocks of channels."""
     while _is_map(view, name) and name in view.producer:
         i = view.producer[name]
         proto = view.protos[i]
         if proto.op_type in ("Conv", "BatchNormalization"):
-            return True
+            return proto
         operands = [n for n in proto.input if n not in view.constants.names]
         if len(operands) != 1 or not view.only_user(operands[0]) or not _folds(view, i, operands[0]):
-            return False
+            return None
         name = operands[0]
-    return False
+    return None
 
 
 def _is_map(view: GraphView, name: str) -> bool:

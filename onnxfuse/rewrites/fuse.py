@@ -12,11 +12,11 @@ from onnxfuse.outline import node_label, source_node
 from onnxfuse.report import Fusion, Refusal
 from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.classify import classify
+from onnxfuse.rewrites.conv_epilogues import Epilogue, epilogue_of
 from onnxfuse.rewrites.convolutions import stays_blocked
 from onnxfuse.rewrites.emit import Emitted, emit
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView
-from onnxfuse.rewrites.hard_swish import HARD_SWISH, belongs_in_conv
 from onnxfuse.rewrites.inlining import gone, inline
 from onnxfuse.rewrites.layout import Layout
 from onnxfuse.rewrites.leave import cannot_run, count, left_to_runtime, without_function, without_kernel
@@ -50,7 +50,7 @@ class Choice:
 
 @dataclass
 class FusedNode:
-    """A fused node to be put in place of `nodes`, or a HardSwish (hard_swish.py)."""
+    """A fused node to be put in place of `nodes`, or what goes into a Conv in place of it."""
 
     op_type: str
     program: Program
@@ -60,6 +60,7 @@ class FusedNode:
     launches_saved: int
     bytes_saved: int | None
     notes: tuple[str, ...]
+    epilogue: Epilogue | None = None
     inlined: frozenset[int] = frozenset()  # nodes that it computes again, which stay for others perhaps
 
     def fusion(self, view: GraphView, name: str) -> Fusion:
@@ -268,10 +269,9 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         choice.met.add(outputs[0])
         raise RefusalError(choice.dropped[outputs[0]])
     behind_conv = choice.target == "cpu" and choice.min_nodes > 1 and not inlined
+    value = emitted.inputs[0] if emitted.inputs else ""
     return FusedNode(
-        op_type=HARD_SWISH
-        if behind_conv and belongs_in_conv(view, emitted.program, emitted.inputs[0], outputs[0], set(nodes))
-        else REWRITES[rewrite],
+        op_type=REWRITES[rewrite],
         program=emitted.program,
         inputs=emitted.inputs,
         outputs=tuple(outputs),
@@ -279,6 +279,7 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         launches_saved=sum(view.protos[i].op_type not in FREE for i in nodes) - 1,
         bytes_saved=bytes_saved(view, nodes, emitted.inputs, outputs),
         notes=(*emitted.notes, *accuracy_notes(view, everything, outputs)),
+        epilogue=epilogue_of(view, emitted.program, value, outputs[0], set(nodes)) if behind_conv else None,
         inlined=inlined,
     )
 
