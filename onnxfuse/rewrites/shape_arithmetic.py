@@ -87,7 +87,7 @@ class _Rewrite:
         shape = self.graph.types.get(node.input[0], UNKNOWN).shape or ()
         if node.op_type == "Reshape":
             counts = element_count(shape), element_count(wanted)
-            return wanted.count(-1) > 1 or (None not in counts and min(*wanted, 1) > 0 and counts[0] != counts[1])
+            return wanted.count(-1) > 1 or (None not in counts and min([*wanted, 1]) > 0 and counts[0] != counts[1])
         pairs = zip(reversed(wanted), reversed(shape), strict=False)
         ints = [(e, d) for e, d in pairs if type(e) is int and type(d) is int]
         return node.op_type == "Expand" and any(e not in (1, d) and d != 1 for e, d in ints)
