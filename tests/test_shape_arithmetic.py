@@ -149,6 +149,26 @@ def test_division_rounds_towards_zero() -> None:
     assert shortened(nodes, "float[N, 4] x, int64[1] z", "int64[1] y", sizes=[{"N": 1}]) == {"Add": 1}
 
 
+@pytest.mark.parametrize("end", ["2147483647", "9223372036854775807", "-2147483648", "0"])
+@pytest.mark.parametrize("inputs", ["N, M, 3", "2, 5, 3"])
+def test_slices_backwards_to_the_largest_integer(inputs: str, end: str) -> None:
+    nodes = (
+        f"s = Shape (x) b = Constant <value_ints = [-1]> () e = Constant <value_ints = [{end}]> () a = Constant "
+        "<value_ints = [0]> () t = Slice (s, b, e, a, b) u = Shape (x) i = Concat <axis = 0> (u, t) "
+        "j = Slice (i, b, e, a, b) y = Neg (t) z = Neg (j)"
+    )
+    shortened(nodes, f"float[{inputs}] x", "int64[A] y, int64[B] z", sizes=[{"N": 2, "M": 5}])
+
+
+@pytest.mark.parametrize("target", ["1, 1", "N, 1", "1"])
+def test_a_reshape_to_a_scalar(target: str) -> None:
+    nodes = (
+        "s = Shape (x) b = Constant <value_ints = [2]> () e = Constant <value_ints = [9]> () t = Slice (s, b, e) "
+        "u = Shape (x) v = Concat <axis = 0> (t, u) w = Expand (x, v) r = Reshape (w, t) y = Unsqueeze (r, zero)"
+    )
+    shortened(nodes, f"float[{target}] x", "float[A] y", sizes=[{"N": 1}])
+
+
 def test_a_value_that_a_run_brings() -> None:
     inputs = "float[N, 4, M] x, int64 n, int64[3] v"
     nodes = (

@@ -135,6 +135,19 @@ def test_squeezed_axes_in_any_order(inputs: str, axes: str, left: tuple[int | st
     assert symbolic_scope(infer(parse(graph, opset)).graph, {}, Symbols())["s"].shape == left
 
 
+@pytest.mark.parametrize("end", ["2147483647", "9223372036854775807", "-2147483648"])
+@pytest.mark.parametrize(("start", "step"), [("-1", "-1"), ("3", "-2"), ("1", "-1")])
+def test_a_slice_backwards_to_the_largest_integer(start: str, step: str, end: str) -> None:
+    for inputs in ("4", "N"):
+        graph = (
+            f"g (float[{inputs}] x) => (float[A] y) <int64[1] s = {{{start}}}, int64[1] e = {{{end}}}, int64[1] a = {{0}}, "
+            f"int64[1] t = {{{step}}}> {{ q = Exp (x) r = Slice (q, s, e, a, t) u = Neg (r) y = Exp (u) }}"
+        )
+        model = parse(graph)
+        found, _ = check(model, {"x": np.linspace(0, 1, 4, dtype=np.float32)}, optimizations=True)
+        assert fused_nodes(found)
+
+
 def test_unknown_dimensions() -> None:
     graph = "g (float[?, ?] a, float[?] b) => (float[?, ?] y) { s = Add (a, b) t = Exp (s) y = Mul (t, s) }"
     for shape in ((3, 4), (1, 4), (3, 1)):

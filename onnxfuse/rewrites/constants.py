@@ -14,6 +14,8 @@ import onnx
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from onnxfuse.rewrites.slice_bounds import means_otherwise
+
 __all__ = ["FOLDED", "Constants", "find_constants", "fold"]
 
 # Elements of a constant whose value is looked at.
@@ -101,7 +103,7 @@ def fold(found: Constants, node: onnx.NodeProto, opset: int) -> None:
         return
     if node.op_type in ("Expand", "ConstantOfShape", "Range") and not _stays_small(found.values, node):
         return
-    if node.op_type == "Slice" and _begins_in_front(found.values, node):
+    if node.op_type == "Slice" and _is_sliced_otherwise(found.values, node):
         return
     graph = onnx.helper.make_graph(
         [node],
@@ -124,16 +126,16 @@ def fold(found: Constants, node: onnx.NodeProto, opset: int) -> None:
                 found.inexact.add(name)
 
 
-def _begins_in_front(values: Mapping[str, np.ndarray], node: onnx.NodeProto) -> bool:
-    """Whether a Slice goes backwards from a start in front of the tensor: its first element, but for onnx.reference."""
+def _is_sliced_otherwise(values: Mapping[str, np.ndarray], node: onnx.NodeProto) -> bool:
+    """Whether onnx.reference makes something else of a Slice than ONNX Runtime."""
     if len(node.input) < 5:
         return False
-    data, starts, _, axes, steps = (values.get(n) for n in node.input)
-    if data is None or starts is None or steps is None:
+    data, starts, ends, axes, steps = (values.get(n) for n in node.input)
+    if data is None or starts is None or ends is None or steps is None:
         return False
     over = range(starts.size) if axes is None else axes.reshape(-1)
-    pairs = zip(over, starts.reshape(-1), steps.reshape(-1), strict=False)
-    return any(step < 0 and start < -data.shape[axis] for axis, start, step in pairs)
+    bounds = zip(*(v.reshape(-1).tolist() for v in (starts, ends, steps)), over, strict=False)
+    return any(means_otherwise(start, end, step, data.shape[axis]) for start, end, step, axis in bounds)
 
 
 def _stays_small(values: Mapping[str, np.ndarray], node: onnx.NodeProto) -> bool:

@@ -2,6 +2,7 @@
 
 - Einsum: of a letter that has extent 1 in one operand ONNX takes the first operand's extent; ONNX Runtime broadcasts.
 - Resize and Upsample by scales: ONNX multiplies in another precision than ONNX Runtime, whose 10 * 0.7 is 7.
+- Slice backwards to the largest integer: ONNX finds nothing there, ONNX Runtime takes all down to the first element.
 - Pools that round up: whether a last window that begins in the padding counts depends on the version.
 
 What ONNX finds is carried on to all that follows, so its inference runs again with these operators under a domain that
@@ -9,6 +10,8 @@ it does not know. ONNX Runtime infers alike and runs on nevertheless: where it i
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import onnx
 
@@ -25,12 +28,13 @@ def hide(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
     """
     types = {v.name: v.type.tensor_type.elem_type for v in (*inferred.value_info, *inferred.output)}
     outputs = {o.name for o in graph.output}
+    empty = {v.name for v in (*inferred.value_info, *inferred.output) if _is_empty(v)}
     found = False
     for node, known in zip(graph.node, inferred.node, strict=True):
         for attribute, after in zip(node.attribute, known.attribute, strict=True):
             if attribute.type == onnx.AttributeProto.GRAPH:
                 found |= hide(attribute.g, after.g)
-        if not _is_misjudged(node):
+        if not _is_misjudged(node, empty):
             continue
         found = True
         node.domain = _HIDDEN
@@ -55,9 +59,16 @@ def import_hidden(model: onnx.ModelProto) -> None:
     model.opset_import.append(onnx.helper.make_opsetid(_HIDDEN, 1))
 
 
-def _is_misjudged(node: onnx.NodeProto) -> bool:
+def _is_empty(value: onnx.ValueInfoProto) -> bool:
+    return any(d.HasField("dim_value") and d.dim_value == 0 for d in value.type.tensor_type.shape.dim)
+
+
+def _is_misjudged(node: onnx.NodeProto, empty: Collection[str]) -> bool:
+    """`empty` are the names of values that ONNX takes for tensors without elements."""
     if node.domain not in _STANDARD:
         return False
+    if node.op_type == "Slice":
+        return len(node.input) > 4 and node.output[0] in empty
     if node.op_type in ("MaxPool", "AveragePool", "LpPool"):
         return any(a.name == "ceil_mode" and a.i for a in node.attribute)
     if node.op_type == "Resize":

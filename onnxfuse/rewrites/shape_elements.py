@@ -16,6 +16,7 @@ from onnx import helper
 
 from onnxfuse.rewrites.dims import Dim
 from onnxfuse.rewrites.shape_site import Scope, TensorType
+from onnxfuse.rewrites.slice_bounds import means_otherwise
 
 __all__ = ["Element", "Elements", "Found", "Made", "axes_of"]
 
@@ -205,8 +206,8 @@ def _slice(at: Elements, node: onnx.NodeProto) -> np.ndarray | None:
     parts = [slice(None)] * x.ndim
     for k, axis in enumerate(axes):
         step = 1 if steps is None else steps[k]
-        if step < 0 and starts[k] < -x.shape[axis]:
-            return None  # runtimes differ in where it begins
+        if means_otherwise(starts[k], ends[k], step, x.shape[axis]):
+            return None
         parts[axis] = slice(starts[k], ends[k], step)
     return x[tuple(parts)]
 

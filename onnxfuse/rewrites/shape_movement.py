@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from onnxfuse.rewrites.dims import Dim, reaches_end
 from onnxfuse.rewrites.products import quotient, scaled
 from onnxfuse.rewrites.shape_site import Shapes, Site
+from onnxfuse.rewrites.slice_bounds import means_otherwise
 
 __all__ = ["MOVEMENT"]
 
@@ -176,6 +177,9 @@ def _slice(at: Site) -> Shapes:
         a, step = int(axis) % len(shape), steps[k] if steps is not None else 1
         extent, start, end = shape[a], starts[k], ends[k]
         if all(isinstance(v, int) for v in (extent, start, end, step)):
+            if means_otherwise(int(start), int(end), int(step), int(extent)):
+                result[a] = at.symbols.fresh()
+                continue
             result[a] = len(range(*slice(int(start), int(end), int(step)).indices(int(extent))))
         elif start == 0 and step == 1 and reaches_end(shape, a, end):
             continue

@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 from onnxfuse.rewrites.dims import Dim
 from onnxfuse.rewrites.products import quotient, rounded, scaled
+from onnxfuse.rewrites.slice_bounds import means_otherwise
 
 __all__ = ["SymbolicValue", "propagate", "rounded_to"]
 
@@ -146,6 +147,8 @@ def _compute(node: onnx.NodeProto, inputs: list[SymbolicValue], axis: int) -> Sy
         given = dict(zip([k for k, name in enumerate(node.input) if name], inputs, strict=True))  # axes may be left out
         start, end = int(given[1][0]), int(given[2][0])
         along, step = (int(given[k][0]) if k in given else default for k, default in ((3, 0), (4, 1)))
+        if means_otherwise(start, end, step, x.shape[along]):
+            return None
         places = range(*slice(start, end, step).indices(x.shape[along]))
         return x.take(list(places), along)
     if op_type in _ARITHMETIC and len(inputs) == 2:
