@@ -141,7 +141,8 @@ def test_a_slice_backwards_to_the_largest_integer(start: str, step: str, end: st
     for inputs in ("4", "N"):
         graph = (
             f"g (float[{inputs}] x) => (float[A] y) <int64[1] s = {{{start}}}, int64[1] e = {{{end}}}, "
-            f"int64[1] a = {{0}}, int64[1] t = {{{step}}}> {{ q = Exp (x) r = Slice (q, s, e, a, t) u = Neg (r) y = Exp (u) }}"
+            f"int64[1] a = {{0}}, int64[1] t = {{{step}}}> {{ q = Exp (x) "
+            "r = Slice (q, s, e, a, t) u = Neg (r) y = Exp (u) }"
         )
         model = parse(graph)
         found, _ = check(model, {"x": np.linspace(0, 1, 4, dtype=np.float32)}, optimizations=True)
