@@ -374,3 +374,30 @@ def test_what_makes_one_of_several_views_keeps_what_the_squeeze_refuses(demand: 
     """A Squeeze and an Unsqueeze that undoes it are not nothing."""
     text = graph(demand=demand, constants=f"{WEIGHTS}, int64[2] flat = {{-1, 4}}").replace(" k = Abs (r)", "")
     check_opened(model_of(text))
+
+
+def test_what_would_not_be_loaded_stays() -> None:
+    """No run chooses what fails, and opened, the branch in it would say so where the model is loaded."""
+    inner = (
+        "d = Equal (one, one) p = If (d) <then_branch = u () => (float[?] i) { i = Squeeze (a, zeros) }, "
+        "else_branch = v () => (float[?] j) { j = Identity (a) }> "
+    )
+    text = graph(
+        "c = Not (given)",
+        f"then_branch = t () => (float[?] q) {{ {inner} q = Squeeze (p, one) }}, "
+        "else_branch = e () => (float[?] r) { r = Abs (a) }",
+        demand="y = Exp (k)",
+        x="float[1, 4, 2, T] x, bool given",
+    )
+    model = model_of(text)
+    feeds = {"x": np.ones((1, 4, 2, 3), np.float32), "given": np.array(True)}
+    for found in (model, open_known_ifs(model, 17)[0], onnxfuse.optimize(model).model):
+        make_session(found, optimize=False).run(None, feeds)
+
+
+def test_permutations_of_other_ranks() -> None:
+    """Of an operator that fails in every run nothing is known."""
+    text = graph(demand="y = Transpose <perm = [3, 0, 2, 1]> (k)", x="float[N, 4, 1] x")
+    model = model_of(text)
+    assert run(model, np.ones((2, 4, 1), np.float32), library=False) is None
+    assert run(onnxfuse.optimize(model).model, np.ones((2, 4, 1), np.float32), library=False) is None

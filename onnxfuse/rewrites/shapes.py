@@ -6,6 +6,8 @@ depends on, so that two branches that treat a symbolic size alike are known to a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 from onnx import numpy_helper
@@ -19,10 +21,10 @@ from onnxfuse.rewrites.misjudged import hide, import_hidden, show
 from onnxfuse.rewrites.misnamed import MISNAMING_OPSET, misnames, part_names
 from onnxfuse.rewrites.outer_constants import constants_for_bodies, give_constants
 from onnxfuse.rewrites.shape_rules import RULES
-from onnxfuse.rewrites.shape_site import Scope, Site, TensorType
+from onnxfuse.rewrites.shape_site import Scope, Shapes, Site, TensorType
 from onnxfuse.rewrites.shape_values import SymbolicValue, propagate, rounded_to
 
-__all__ = ["UNKNOWN", "Scope", "TensorType", "infer", "symbolic_scope"]
+__all__ = ["UNKNOWN", "Scope", "TensorType", "infer", "is_refused", "symbolic_scope"]
 
 # Vectors above this length are no shapes.
 LONG_VECTOR = 1 << 16
@@ -42,13 +44,7 @@ def infer(model: onnx.ModelProto, distinct: bool = False) -> onnx.ModelProto:
     know): a stale declaration must not decide a fusion. `distinct`: a symbol that is declared more than once is another
     each time, since ONNX Runtime takes inputs of other extents than each other's all the same.
     """
-    skeleton = onnx.ModelProto()
-    skeleton.ir_version = max(model.ir_version, 4)
-    skeleton.opset_import.extend(model.opset_import)
-    skeleton.functions.extend(f for f in model.functions if not f.overload and not misnames(f))
-    known_domains = {"", "ai.onnx", "ai.onnx.ml"} | {f.domain for f in skeleton.functions}
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-    _Copier(known_domains, model.ir_version, opset).graph(model.graph, skeleton.graph, Constants())
+    skeleton = _skeleton(model)
     if distinct:
         _part_symbols(skeleton.graph, set())
     inferred = _inferred(skeleton)
@@ -64,6 +60,26 @@ def infer(model: onnx.ModelProto, distinct: bool = False) -> onnx.ModelProto:
     inferred = _inferred(skeleton)
     show(inferred.graph)
     return inferred
+
+
+def is_refused(model: onnx.ModelProto) -> bool:
+    """Whether ONNX's inference finds an operator that cannot be: ONNX Runtime loads no such model."""
+    try:
+        onnx.shape_inference.infer_shapes(_skeleton(model), strict_mode=True)
+    except onnx.shape_inference.InferenceError:
+        return True
+    return False
+
+
+def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
+    skeleton = onnx.ModelProto()
+    skeleton.ir_version = max(model.ir_version, 4)
+    skeleton.opset_import.extend(model.opset_import)
+    skeleton.functions.extend(f for f in model.functions if not f.overload and not misnames(f))
+    known_domains = {"", "ai.onnx", "ai.onnx.ml"} | {f.domain for f in skeleton.functions}
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    _Copier(known_domains, model.ir_version, opset).graph(model.graph, skeleton.graph, Constants())
+    return skeleton
 
 
 def _part_symbols(graph: onnx.GraphProto, met: set[str]) -> None:
@@ -236,7 +252,7 @@ def symbolic_scope(
         if standard and inputs and (value := propagate(node, values, inputs[0].shape, axis)) is not None:
             values[node.output[0]] = value
         rule = RULES.get(node.op_type) if standard else None
-        shapes = rule(Site(node, inputs, constants, values, symbols)) if rule is not None else None
+        shapes = _ruled(rule, Site(node, inputs, constants, values, symbols)) if rule is not None else None
         for i, name in enumerate(node.output):
             if not name:
                 continue
@@ -253,6 +269,14 @@ def symbolic_scope(
             if all(type(n) is int and abs(n) < _LARGE for n in found.reshape(-1)):
                 derived[node.output[0]] = found.astype(np.int64)
     return scope
+
+
+def _ruled(rule: Callable[[Site], Shapes], site: Site) -> Shapes:
+    """What a rule says of a node; nothing of one that no run succeeds in: it may never be run."""
+    try:
+        return rule(site)
+    except (IndexError, ValueError, ZeroDivisionError):
+        return None
 
 
 def _is_whole(name: str, whole: set[str], constants: dict[str, np.ndarray]) -> bool:
