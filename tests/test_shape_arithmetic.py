@@ -160,6 +160,17 @@ def test_slices_backwards_to_the_largest_integer(inputs: str, end: str) -> None:
     shortened(nodes, f"float[{inputs}] x", "int64[A] y, int64[B] z", sizes=[{"N": 2, "M": 5}])
 
 
+@pytest.mark.parametrize("opset", [11, 13, 15])
+def test_a_scalar_that_a_run_brings_several_times(opset: int) -> None:
+    unsqueeze = "Unsqueeze (k, zero)" if opset >= 13 else "Unsqueeze <axes = [0]> (k)"
+    nodes = (
+        f"s = Shape (x) t = Concat <axis = 0> (s) u = {unsqueeze} z = Constant <value = int64[2] {{0, 0}}> () "
+        "v = Gather (u, z) y = Neg (v) o = Neg (t)"
+    )
+    inputs, outputs = "float[N] x, int64 k", "int64[2] y, int64[1] o"
+    assert shortened(nodes, inputs, outputs, opset, sizes=[{"N": 2}])["Concat"] == 0
+
+
 @pytest.mark.parametrize("target", ["1, 1", "N, 1", "1"])
 def test_a_reshape_to_a_scalar(target: str) -> None:
     nodes = (

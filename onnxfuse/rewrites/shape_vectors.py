@@ -75,7 +75,12 @@ class Vectors:
             return self._piece(pieces[0])
         if source := self._common_source(elements):
             name, places = source
-            whole = self.tensors[name] if isinstance(elements[0], Found) else self._shape(name)
+            if not isinstance(elements[0], Found):
+                whole = self._shape(name)
+            elif self.elements.types[name].shape:
+                whole = self.tensors[name]
+            else:
+                whole = self.vector(elements[:1])  # of a scalar
             return self.node("Gather", [whole, self.constant(np.array(places, np.int64))], axis=0)
         return self.node("Concat", [self.vector(piece) for piece in pieces], axis=0)
 
