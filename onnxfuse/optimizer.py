@@ -33,6 +33,7 @@ from onnxfuse.rewrites.matmul_transposes import expose_swaps
 from onnxfuse.rewrites.merged_views import merge_views
 from onnxfuse.rewrites.open_ifs import open_known_ifs
 from onnxfuse.rewrites.shape_arithmetic import shorten_shape_arithmetic
+from onnxfuse.rewrites.squeezed_axes import with_axes_in_order
 from onnxfuse.rewrites.static_scalars import fix_static_scalars
 
 if TYPE_CHECKING:
@@ -151,6 +152,8 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
     proto = original = ModelEditor(proto).to_model()
     additions: dict[str, str] = {}
     settled = False
+    proto = with_axes_in_order(proto, opset)
+    ordered = proto is not original
     proto, opened = open_known_ifs(proto, opset, source_dir)
     editor = ModelEditor(proto)
     fixed = fix_static_scalars(editor, opset, source_dir)
@@ -203,7 +206,7 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
     report.settle(name_op_types(editor, target))
     refresh_functions(editor, min(opset, RUNNABLE_OPSET), fallback)
     changed = bool(report.fusions or report.respelled)
-    optimized = editor.to_model() if changed or not (fixed or opened or shorter) else original
+    optimized = editor.to_model() if changed or not (ordered or fixed or opened or shorter) else original
     report.refusals += fixed or [] if changed else []
     if opset > RUNNABLE_OPSET and changed:
         if reason := declare_runnable(optimized):

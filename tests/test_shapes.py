@@ -133,6 +133,19 @@ def test_reduction_over_a_symbol_that_may_be_one() -> None:
 def test_squeezed_axes_in_any_order(inputs: str, axes: str, left: tuple[int | str, ...], opset: int) -> None:
     graph = f"g (float[{inputs}] x) => (float[] y) {{ s = Squeeze <axes = [{axes}]> (x) y = Exp (s) }}"
     assert symbolic_scope(infer(parse(graph, opset)).graph, {}, Symbols())["s"].shape == left
+    graph = (
+        f"g (float[{inputs}] x) => (float[A] y) {{ s = Squeeze <axes = [{axes}]> (x) e = Exp (s) "
+        "n = Neg (e) t = Tanh (n) y = Unsqueeze <axes = [0]> (t) }"
+    )
+    model = parse(graph, opset)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    result = onnxfuse.optimize(model, target="cpu").model
+    assert fused_nodes(result)
+    shape = [int(d) if d != "N" else 4 for d in inputs.split(", ")]
+    x = np.linspace(0, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+    for library in (True, False):
+        (a,), (b,) = run(model, {"x": x}, library=False), run(result, {"x": x}, library=library)
+        np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
 @pytest.mark.parametrize("end", ["2147483647", "9223372036854775807", "-2147483648"])
