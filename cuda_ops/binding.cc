@@ -144,6 +144,21 @@ void check_inputs(const Program& program, const std::vector<Shape>& shapes) {
   }
 }
 
+// Kernels store what varies along reduced dimensions point by point, so that another one must not be empty.
+void check_stored(const Space& space, const std::vector<int64_t>& extents, const Access& access,
+                  const std::string& name) {
+  bool varies = false, lacks_empty = false;
+  for (size_t d = 0; d < extents.size(); ++d) {
+    if ((space.reduced_mask() >> d & 1) == 0) continue;
+    const bool moves = access.strides[d] != 0;
+    if (extents[d] == 0 && moves) return;  // it is empty itself
+    varies |= moves;
+    lacks_empty |= extents[d] == 0;
+  }
+  if (varies && lacks_empty)
+    fail(name + " varies along a reduced dimension, but not along another one, which is empty: it would not be stored");
+}
+
 }  // namespace
 
 int64_t BoundKernel::points() const { return product(extents, "the space of a kernel"); }
@@ -176,6 +191,7 @@ BoundProgram bind(const Program& program, const std::vector<Shape>& input_shapes
       seen[tensor] = true;
       bound.output_shapes[tensor] = shape;
       result.outputs.push_back(binder.access(o.map, shape, false, name));
+      check_stored(kernel.space, result.extents, result.outputs.back(), name);
       stores[tensor].add(kernel.space, result.extents, o.map, name);
     }
     bound.kernels.push_back(std::move(result));

@@ -489,3 +489,23 @@ output 0 f32 [d0, d2] %1
 output 1 f32 [d1, d2] %4
 """
     check(text, normal(16), normal(7, 16), limit=4, floor=1e-4)
+
+
+@pytest.mark.parametrize("extent", [1, 5])
+def test_results_along_some_of_the_reduced_dimensions_where_another_is_empty(extent: int) -> None:
+    """No point of the space would store them."""
+    text = """onnxfuse 1
+space | d0 d1 |
+%0 = input 0 f32 [d0, d1]
+%1 = reduce_sum f32 %0
+%2 = input 1 f32 [d1]
+%3 = add f32 %1 %2
+output 0 f32 [d1] %3
+"""
+    z = np.arange(extent, dtype=np.float32)
+    np.testing.assert_array_equal(run(text, np.ones((2, extent), np.float32), z)[0], z + 2 * extent)
+    if extent == 1:
+        np.testing.assert_array_equal(run(text, np.zeros((0, 1), np.float32), z)[0], z)
+        return
+    with pytest.raises(Exception, match=r"output 0 varies along a reduced dimension, but not along another one"):
+        run(text, np.zeros((0, extent), np.float32), z)

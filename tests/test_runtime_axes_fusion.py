@@ -278,3 +278,55 @@ def test_the_same_axes_in_a_body() -> None:
         result, _ = check(graph, {"x": X[:, :, 0], **axes(-1), "c": np.array(condition)})
         assert fused_nodes(result) == ["FusedRuntimeAxes"] * 2
     assert isinstance(result, onnx.ModelProto)
+
+
+@pytest.mark.parametrize("part", [
+    "c = Slice (b, two, five, one)",
+    "c = Gather <axis = 1> (b, backwards)",
+    "u, c = Split <axis = 1> (b, sizes)",
+    "c = Slice (b, five, zero, one, minus)",
+])  # fmt: skip
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_a_part_of_a_scan_is_not_scanned_alone(part: str, reverse: int) -> None:
+    """Only a part of what the axis of the run goes along is wanted behind it."""
+    constants = (
+        "int64[1] two = {2}, int64[1] five = {5}, int64[1] one = {1}, int64[1] zero = {0}, int64[1] minus = {-1}, "
+        "int64[3] backwards = {5, 4, 3}, int64[2] sizes = {2, 4}"
+    )
+    graph = parse(
+        f"g (float[A, 6] x, int64 axis) => (float[A, k] y) <{constants}> "
+        f"{{ a = Exp (x) b = CumSum <reverse = {reverse}> (a, axis) {part} y = Neg (c) }}",
+        18,
+    )
+    x = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+    for axis in (0, 1, -1):
+        check(graph, {"x": x, "axis": np.array(axis)})
+        check(graph, {"x": x, "axis": np.array(axis)}, target="cuda")
+
+
+@pytest.mark.parametrize("given", ["int64[3] axes", "int64[2] axes"])
+def test_results_along_some_of_the_reduced_dimensions(given: str) -> None:
+    """Where another one is empty, nothing would store them; what lies in memory then would be the result."""
+    graph = parse(
+        f"g (double[A, 5, 8] x, double[5, 8] z, {given}) => (double[k, l, m] s, double[k, 5, 8] y) "
+        "{ s = ReduceSum (x, axes) y = Div (s, z) }",
+        18,
+    )
+    z = np.random.default_rng(1).uniform(1, 2, (5, 8))
+    over = (0, 1, 2) if "3" in given else (1, 2)
+    result = optimize(graph)
+    assert not [f for f in result.report.fusions if "y" in f.outputs and "ReduceSum" in f.operators]
+    for extent in (0, 1, 3):
+        check(graph, {"x": np.full((extent, 5, 8), 0.5), "z": z, **axes(*over)})
+
+
+def test_static_extents_that_are_not_empty_do_no_harm() -> None:
+    graph = parse(
+        "g (float[2, 5, 8] x, float[8] z, int64[1] axes) => (float[k, l, 8] y) "
+        "{ s = ReduceSum (x, axes) y = Div (s, z) }",
+        18,
+    )
+    result, _ = check(
+        graph, {"x": X[:2, :1, :1] + np.zeros((2, 5, 8), np.float32), "z": np.ones(8, np.float32), **axes(1)}
+    )
+    assert fused_nodes(result)

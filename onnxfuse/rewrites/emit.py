@@ -82,6 +82,7 @@ class _Emission:
                 raise RefusalError(f"{name} has another element type than its computation gives")
             squeezed = base_value in self.layout.squeezed
             self._check_left(name, base_value, value.shape, entries)
+            self._check_stored(name, base_value)
             results.append(Output(k, storage, self.stored(entries), number, squeezed))
         order = self.order
         reduced = [k for k, d in enumerate(order) if d in self.space.reduced]
@@ -129,6 +130,14 @@ class _Emission:
             left = self.space.symbols.whole(extent) is not None
             if self.space.extents[d] != 1 and left == (d in self.layout.depends[value]):
                 raise RefusalError(f"what the axes of a run leave of {name} is not known")
+
+    def _check_stored(self, name: str, value: Value) -> None:
+        """Refuses a result along some of the reduced dimensions, where another may be empty: nothing would store it."""
+        reduced = self.space.reduced if self.space.given is None else frozenset(self.space.named)
+        along = set(self.space.bases(self.layout.depends[value])) & reduced
+        others = [self.space.extents[d] for d in reduced - along]
+        if along and any(not isinstance(extent, int) or extent == 0 for extent in others):
+            raise RefusalError(f"{name} is not computed along a dimension that is reduced and may be empty")
 
     def _check_extents(self, kernel: Kernel) -> None:
         read = [e for s in kernel.statements if isinstance(s, Input) for e in s.map]

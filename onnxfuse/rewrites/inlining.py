@@ -106,7 +106,7 @@ class _Inlining:
             and 0 < len(self.users(i)) <= _MAX_PARTS
             and not self.is_kept(i)
             and len(steps) <= _MAX_STEPS
-            and all(s.op == "view" or not (s.reduces or s.axes) for s in steps)
+            and all(s.op == "view" or not (s.reduces or s.scans or s.axes) for s in steps)
             and sum(cost.step_cost(s) for s in steps) <= cost.REPEATED_WORK
         )
 
