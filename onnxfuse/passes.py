@@ -88,7 +88,7 @@ class Pass:
         name: str,
     ) -> None:
         derived: dict[str, np.ndarray] = {}
-        types = {**outer, **symbolic_scope(inferred, outer, self.symbols, proto, derived)}
+        types = {**outer, **symbolic_scope(inferred, outer, self.symbols, proto, derived, runs=not name)}
         known = find_constants(proto, constants, self.model.ir_version, self.opset)
         captures = {i: sorted(set(_captured(node))) for i, node in enumerate(proto.node) if _has_body(node)}
         kept = {o.name for o in proto.output} | self.protected | {n for names in captures.values() for n in names}

@@ -239,7 +239,18 @@ def test_arguments_and_scans_of_columns_keep_their_order() -> None:
 def test_older_machines(isa: str) -> None:
     """The other instruction sets, each in a process of its own, since the choice is made once."""
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "not older and not threads"],
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            __file__,
+            "-k",
+            "not older and not threads",
+        ],
         env=os.environ | {"ONNXFUSE_CPU": isa},
         check=True,
     )

@@ -260,7 +260,7 @@ def test_long_chains_take_linear_time() -> None:
         assert saved > 0
         return time.process_time() - begin
 
-    assert seconds(1600) < 12 * max(seconds(200), 0.05)
+    assert seconds(1600) < 24 * max(seconds(200), 0.05)  # eight times as many; quadratic code takes 64 times as long
 
 
 def test_random_models() -> None:

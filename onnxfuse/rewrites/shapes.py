@@ -219,11 +219,12 @@ def symbolic_scope(
     symbols: Symbols,
     declared: onnx.GraphProto | None = None,
     derived: dict[str, np.ndarray] | None = None,
+    runs: bool = False,
 ) -> Scope:
     """Types and shapes of the values that `graph` (from `infer`) defines, on top of those it captures from `outer`.
 
     `declared` is the model's own graph: its value_info types what inference could not. `derived` takes integers that
-    follow from shapes.
+    follow from shapes. `runs`: every operator does, so that one that cannot be raises IndexError or ValueError.
     """
     scope: Scope = {}
     constants: dict[str, np.ndarray] = {}
@@ -252,7 +253,7 @@ def symbolic_scope(
         if standard and inputs and (value := propagate(node, values, inputs[0].shape, axis)) is not None:
             values[node.output[0]] = value
         rule = RULES.get(node.op_type) if standard else None
-        shapes = _ruled(rule, Site(node, inputs, constants, values, symbols)) if rule is not None else None
+        shapes = _ruled(rule, Site(node, inputs, constants, values, symbols), runs) if rule is not None else None
         for i, name in enumerate(node.output):
             if not name:
                 continue
@@ -271,11 +272,13 @@ def symbolic_scope(
     return scope
 
 
-def _ruled(rule: Callable[[Site], Shapes], site: Site) -> Shapes:
+def _ruled(rule: Callable[[Site], Shapes], site: Site, runs: bool) -> Shapes:
     """What a rule says of a node; nothing of one that no run succeeds in: it may never be run."""
     try:
         return rule(site)
     except (IndexError, ValueError, ZeroDivisionError):
+        if runs:
+            raise
         return None
 
 
