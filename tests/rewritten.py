@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx
+import onnxruntime
 from graphs import feeds_for
 
 from onnxfuse.runtime import make_session
@@ -47,10 +48,10 @@ def rewritten(
     return count
 
 
-def outcome(session: object, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray] | None:
+def outcome(session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray] | None:
     """The results of a run, or None where it fails."""
     try:
-        return session.run(None, feeds)  # type: ignore[attr-defined, no-any-return]
+        return list(session.run(None, feeds))
     except Exception:
         return None
 

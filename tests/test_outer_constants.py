@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -41,13 +43,13 @@ def shapes_in_bodies(text: str, name: str) -> list[Shape | None]:
     return [s.types[name].shape for s in seen if name in s.types]
 
 
-def operators_in_bodies(text: str, opset: int = 17, **how: object) -> list[str]:
+def operators_in_bodies(text: str, opset: int = 17, **how: Any) -> list[str]:
     """The operators that are fused in bodies, after results were checked; nothing is copied into the bodies."""
     model = without_results(text, opset)
     feeds = {**feeds_for(model), "b": np.array(True)}
     rank = make_session(model).run(None, feeds)[0].ndim
     model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("y", 1, [f"y{k}" for k in range(rank)]))
-    result, report = check(model, feeds, **how)  # type: ignore[arg-type]
+    result, report = check(model, feeds, **how)
     assert not any(body.initializer for body in list(graphs(result.graph))[1:])
     assert {t.name for t in result.graph.initializer} <= {t.name for t in model.graph.initializer}
     return sorted(op for fusion in report.fusions if fusion.graph for op in fusion.operators)
