@@ -15,7 +15,8 @@ from onnxfuse.report import Refusal, Report
 from onnxfuse.rewrites.constants import Constants, find_constants
 from onnxfuse.rewrites.conv_epilogues import RESPELLED, Affine, Epilogue
 from onnxfuse.rewrites.dims import Symbols, stated
-from onnxfuse.rewrites.fuse import Choice, FusedNode, fuse_graph
+from onnxfuse.rewrites.fuse import Choice, fuse_graph
+from onnxfuse.rewrites.fused_node import FusedNode
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.horizontal import GroupedNode, group_launches
 from onnxfuse.rewrites.misnamed import MISNAMING_OPSET, declared_names, misnamed_outputs

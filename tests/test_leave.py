@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from graphs import optimized, parse
+from graphs import optimized
 
 from onnxfuse.rewrites.dims import reaches_end
-from onnxfuse.runtime import make_session
 
 CONV = "float[1, 2, 6, 6] x, float[2, 2, 1, 1] w"
 MAP = "float[1, 2, 6, 6]"
@@ -49,33 +47,6 @@ def test_channel_constants_that_no_region_follows(target: str, end: str) -> None
     rest, fused = left(f"c = Conv (x, w) m = Mul (c, s) a = Add (m, s) {end}", target, constants=SCALE)
     assert fused == []
     assert rest.count("Conv") == 2
-
-
-@pytest.mark.parametrize("operator", ["Softmax", "Sigmoid"])
-@pytest.mark.parametrize("target", ["cpu", "cuda"])
-@pytest.mark.parametrize("byte", ["uint8", "int8"])
-def test_between_quantizers(operator: str, target: str, byte: str) -> None:
-    """ONNX Runtime has kernels on bytes for both; that of Softmax takes many times as long as one on floats."""
-    zero = {"uint8": 3, "int8": -5}[byte]
-    constants = f"float s = {{0.05}}, float t = {{0.004}}, {byte} z = {{{zero}}}"
-    text = f"""g ({byte}[4, 6, 6] x) => ({byte}[4, 6, 6] y) <{constants}> {{
-        d = DequantizeLinear (x, s, z) r = {operator} (d) y = QuantizeLinear (r, t, z)
-    }}"""
-    _, result, report = optimized(text, target=target)
-    fused = [op for f in report.fusions for op in f.operators]
-    assert fused == (["Softmax"] if (operator, target) == ("Softmax", "cpu") else [])
-    x = np.random.default_rng(0).integers(*((0, 256) if byte == "uint8" else (-128, 128)), (4, 6, 6)).astype(byte)
-    want, got = (make_session(m).run(None, {"x": x})[0].astype(int) for m in (parse(text), result))
-    assert np.abs(want - got).max() <= 1
-    assert np.ptp(want) > 50
-
-
-def test_a_softmax_that_others_read_too_is_left() -> None:
-    text = """g (uint8[4, 6] x) => (uint8[4, 6] y, float[4, 6] r) <float s = {0.05}, uint8 z = {3}> {
-        d = DequantizeLinear (x, s, z) r = Softmax (d) y = QuantizeLinear (r, s, z)
-    }"""
-    _, _, report = optimized(text, target="cpu")
-    assert not report.fusions
 
 
 def test_a_conv_with_another_user_keeps_nothing() -> None:

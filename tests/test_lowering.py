@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse.rewrites.lowering import LOWERINGS, NEWEST_OPSET
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
+from onnxfuse.rewrites.lowering.quantization import QUANTIZERS
 
 F, F16, D = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE
 TYPES = {
@@ -42,8 +43,8 @@ ATTRIBUTES: dict[str, list[dict[str, object]]] = {
 }
 REQUIRED = {"BitShift"}  # has no default
 VARIADIC = {"Min", "Max", "Sum", "Mean"}
-# Below, and in test_layout.py and test_scan_fusion.py.
-APART = {"Clip", "Cast", "CastLike", "CumSum", "CumProd", "ArgMax", "ArgMin"} | FREE | COPIES
+# Below, and in test_layout.py, test_scan_fusion.py and test_quantization.py.
+APART = {"Clip", "Cast", "CastLike", "CumSum", "CumProd", "ArgMax", "ArgMin"} | FREE | COPIES | QUANTIZERS
 # What ONNX Runtime makes of NaN and infinities here depends on the type and on the axes.
 UNLIKE = {"LogSoftmax", "ReduceMax", "ReduceMin", "ReduceLogSumExp"}
 NORMALIZING = {"Softmax", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "BatchNormalization"}

@@ -12,6 +12,7 @@ from onnxfuse.custom_ops.emit import Emitter, NoFunctionError
 from onnxfuse.custom_ops.layout import Source, Space, Value
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import Apply, Const, Input, Kernel, Program
+from onnxfuse.custom_ops.quantizers import Quantizer, find_quantizer
 from onnxfuse.custom_ops.reads import read
 from onnxfuse.custom_ops.scans import argument, scan
 from onnxfuse.custom_ops.spell import compute_type, narrowed, spell
@@ -68,9 +69,15 @@ def to_function(program: Program, op_type: str, opset: int) -> FunctionProto:
 def _values(space: Space, kernel: Kernel) -> dict[int, Value]:
     """The values that the kernel's outputs need, by statement."""
     needed = {output.value for output in kernel.outputs}
+    quantizers: dict[int, Quantizer] = {}
     for number in reversed(range(len(kernel.statements))):
         statement = kernel.statements[number]
-        if number in needed and isinstance(statement, Apply):
+        if number not in needed or not isinstance(statement, Apply):
+            continue
+        if quantizer := find_quantizer(kernel, number, space.emitter.opset):
+            quantizers[number] = quantizer
+            needed.add(quantizer.operand)
+        else:
             needed.update(statement.operands)
     values: dict[int, Value] = {}
     for number in sorted(needed):
@@ -80,6 +87,9 @@ def _values(space: Space, kernel: Kernel) -> dict[int, Value]:
         elif isinstance(statement, Const):
             constant = space.emitter.constant(np.array(statement.value, to_numpy(statement.type)))
             values[number] = Value(constant, statement.type)
+        elif number in quantizers:
+            x = values[quantizers[number].operand]
+            values[number] = Value(quantizers[number].emit(space.emitter, x.name), statement.type, x.rank, x.sources)
         else:
             values[number] = _apply(space, statement, [values[operand] for operand in statement.operands])
     return values

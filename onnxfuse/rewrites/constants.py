@@ -22,14 +22,16 @@ __all__ = ["FOLDED", "Constants", "find_constants", "fold"]
 SMALL = 64
 FOLDED = frozenset(
     (
-        "Abs", "Add", "And", "Cast", "Ceil", "Concat", "ConstantOfShape", "Div", "Equal", "Exp", "Expand", "Floor",
-        "Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "Mul", "Neg", "Not", "Or",
-        "Pow", "Range", "Reciprocal", "ReduceProd", "Reshape", "Shape", "Size", "Slice", "Sqrt", "Squeeze", "Sub",
-        "Transpose", "Unsqueeze", "Where", "Xor",
+        "Abs", "Add", "And", "Cast", "Ceil", "Concat", "ConstantOfShape", "DequantizeLinear", "Div", "Equal", "Exp",
+        "Expand", "Floor", "Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "Mul",
+        "Neg", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceProd", "Reshape", "Shape", "Size", "Slice", "Sqrt",
+        "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where", "Xor",
     )
 )  # fmt: skip
 
 
+# The first version that onnx.reference has, where it means the same by it as earlier ones did.
+_IN_REFERENCE = {"DequantizeLinear": 19}
 # ONNX Runtime's kernels of these round floats otherwise than numpy, and those of narrow floats compute in wider ones.
 _ROUNDED_OTHERWISE = frozenset(("Exp", "Log", "Pow", "Range"))
 
@@ -111,7 +113,8 @@ def fold(found: Constants, node: onnx.NodeProto, opset: int) -> None:
         [onnx.ValueInfoProto(name=n) for n in node.input if n],
         [onnx.ValueInfoProto(name=n) for n in node.output],
     )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    version = max(opset, _IN_REFERENCE.get(node.op_type, 0))
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", version)])
     try:
         with np.errstate(all="ignore"):
             results = ReferenceEvaluator(model).run(None, {n: found.values[n] for n in node.input if n})

@@ -86,13 +86,15 @@ class Value:
 class Fragment:
     """A node's steps in order, the value of each output, and constants that the graph lacks (by tensor name).
 
-    `inlined` are the nodes before it whose work the steps contain (inlining.py).
+    `inlined` are the nodes before it whose work the steps contain (inlining.py), `repeated` the values among them that
+    each user of such a node computes for itself (dequantizing.py).
     """
 
     steps: list[Value] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     outputs: dict[str, Value] = field(default_factory=dict)
     inlined: frozenset[int] = frozenset()
+    repeated: frozenset[Value] = frozenset()
 
 
 # Of a reduction: known ones, or those that arrive with a run.

@@ -6,30 +6,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onnxfuse.custom_ops import REWRITES
-from onnxfuse.custom_ops.program import Program
 from onnxfuse.custom_ops.types import from_numpy
-from onnxfuse.outline import node_label, source_node
-from onnxfuse.report import Fusion, Refusal
+from onnxfuse.outline import node_label
+from onnxfuse.report import Refusal
 from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.classify import classify
-from onnxfuse.rewrites.conv_epilogues import Epilogue, epilogue_of
+from onnxfuse.rewrites.conv_epilogues import epilogue_of
 from onnxfuse.rewrites.convolutions import stays_blocked
+from onnxfuse.rewrites.dequantizing import take_dequantizers
 from onnxfuse.rewrites.emit import Emitted, emit
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
+from onnxfuse.rewrites.fused_node import FusedNode
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.inlining import gone, inline
 from onnxfuse.rewrites.layout import Layout
 from onnxfuse.rewrites.leave import cannot_run, count, left_to_runtime, without_function, without_kernel
 from onnxfuse.rewrites.lowering import LOWERINGS, RUNNABLE_OPSET, lower
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
+from onnxfuse.rewrites.lowering.quantization import QUANTIZERS
 from onnxfuse.rewrites.parts import divided, in_parts, trimmed, upstream
 from onnxfuse.rewrites.regions import Region, grow_regions
 from onnxfuse.rewrites.rolls import rolled, take_rolls
-from onnxfuse.rewrites.savings import accuracy_notes, bytes_saved, described
+from onnxfuse.rewrites.savings import accuracy_notes, bytes_saved
 from onnxfuse.rewrites.scatter import broken_up, scattered
 from onnxfuse.rewrites.shapes import TensorType
 
-__all__ = ["Choice", "FusedNode", "fuse_graph"]
+__all__ = ["Choice", "fuse_graph"]
 
 
 @dataclass(frozen=True)
@@ -46,42 +48,6 @@ class Choice:
     dropped: Mapping[str, str] = field(default_factory=dict)
     met: set[str] = field(default_factory=set)
     biases: set[str] = field(default_factory=set)
-
-
-@dataclass
-class FusedNode:
-    """A fused node to be put in place of `nodes`, or what goes into a Conv in place of it."""
-
-    op_type: str
-    program: Program
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    nodes: list[int]
-    launches_saved: int
-    bytes_saved: int | None
-    notes: tuple[str, ...]
-    epilogue: Epilogue | None = None
-    inlined: frozenset[int] = frozenset()  # nodes that it computes again, which stay for others perhaps
-
-    def fusion(self, view: GraphView, name: str) -> Fusion:
-        """The report's line."""
-        protos = [view.protos[i] for i in self.nodes]
-        drawn = [view.protos[i] for i in sorted({*self.nodes, *self.inlined})]
-        return Fusion(
-            op_type=self.op_type,
-            name=name,
-            nodes=tuple(node_label(p) for p in protos),
-            operators=tuple(p.op_type for p in protos),
-            inputs=self.inputs,
-            outputs=self.outputs,
-            program=self.program.text(),
-            launches_saved=self.launches_saved,
-            bytes_saved=self.bytes_saved,
-            graph=view.name,
-            notes=self.notes,
-            source=tuple(source_node(p, view.name) for p in drawn),
-            tensors=described(view, drawn, (*self.inputs, *self.outputs)),
-        )
 
 
 @dataclass
@@ -125,16 +91,20 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
     refused: dict[int, str] = {}
     rolling = take_rolls(view, fragments)
     lowered = dict(fragments)
-    taken = rolling | inline(view, fragments)
+    taken = rolling | _take_in(view, fragments)
     while scattering := _fuse_regions(view, fragments, choice, found.fused, refused):
         # The regions grow anew without what scatters them.
         for i, reason in scattering.items():
             del lowered[i]
             refuse(i, reason)
         fragments = dict(lowered)
-        taken = rolling | inline(view, fragments)
+        taken = rolling | _take_in(view, fragments)
+    again = {i for node in found.fused for i in node.inlined}
     for i in taken - _attach_gone(view, found.fused, taken):
-        refused.setdefault(i, "it is part of what some of its users compute; for the others it stays")
+        if i in again or i not in view.repeated:
+            refused.setdefault(i, "it is part of what some of its users compute; for the others it stays")
+        elif i not in view.constants.nodes:
+            refused.setdefault(i, "no fused node reads it")
     for i, reason in refused.items():
         if view.protos[i].op_type not in FREE:
             refuse(i, reason)
@@ -144,6 +114,12 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
         for i in sorted(fused):
             refuse(i, reason)
     return found
+
+
+def _take_in(view: GraphView, fragments: dict[int, Fragment]) -> set[int]:
+    """Takes nodes in where they are used; returns those that join no region of their own."""
+    view.repeated = set()
+    return inline(view, fragments) | take_dequantizers(view, fragments)
 
 
 def _attach_gone(view: GraphView, fused: list[FusedNode], taken: set[int]) -> set[int]:
@@ -223,17 +199,24 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     region = trimmed(view, fragments, region)
     layout = region.layout
     members = set(region.nodes)
-    needed = view.needed_outside(members)
-    outputs = [n for n in needed if layout.laid_out(layout.produced[n]) is not None]
+    repeated = _inlined(fragments, members) & view.repeated
+    staying = repeated - gone(view, repeated, members)  # others need them
+    needed = view.needed_outside(members | repeated - staying)
+    given = {value for i in members for value in fragments[i].repeated}
+    outputs = [
+        n
+        for n in needed
+        if layout.behind(layout.produced[n]) not in given and layout.laid_out(layout.produced[n]) is not None
+    ]
     # What is only a rearrangement of what the region reads stays where others need it; the region reads through it.
     rearranged = upstream(view, members, [n for n in needed if n not in outputs])
     nodes = [i for i in region.nodes if i not in rearranged]
     inlined = _inlined(fragments, nodes)
     everything = sorted((*inlined, *nodes))
-    work = [i for i in everything if view.protos[i].op_type not in FREE]
+    work = [i for i in everything if view.protos[i].op_type not in FREE and i not in staying]
     reduces = any(s.reduces or s.scans for i in nodes for s in fragments[i].steps)
     weight = count(view, work, choice.target, alone=choice.min_nodes == 1, reducing=reduces)
-    computing = [i for i in work if view.protos[i].op_type not in COPIES]
+    computing = [i for i in work if view.protos[i].op_type not in COPIES | QUANTIZERS]
     if not computing:
         raise RefusalError("it only rearranges elements, and no neighbour that computes can join it")
     if weight < max(choice.min_nodes, 1) and any(view.protos[i].name not in choice.biases for i in computing):

@@ -48,6 +48,7 @@ class GraphView:
     producer: dict[str, int] = field(default_factory=dict)
     consumers: dict[str, list[int]] = field(default_factory=dict)
     reads: dict[int, tuple[str, ...]] = field(default_factory=dict)  # of nodes that read other values than their inputs
+    repeated: set[int] = field(default_factory=set)  # nodes that each of their users computes for itself
 
     def __post_init__(self) -> None:
         for i, proto in enumerate(self.protos):
@@ -66,7 +67,10 @@ class GraphView:
     def producers_of(self, i: int) -> list[int]:
         """The nodes that make what node `i` and its bodies read, each once, in the order of the inputs."""
         names = [*self.reads.get(i, self.protos[i].input), *self.captures.get(i, ())]
-        return list(dict.fromkeys(self.producer[n] for n in names if n in self.producer))
+        found = [self.producer[n] for n in names if n in self.producer]
+        if not self.repeated.isdisjoint(found):  # what those are made from, which none of their kind makes
+            found = [q for p in found for q in (self.producers_of(p) if p in self.repeated else [p])]
+        return list(dict.fromkeys(found))
 
     def bypass(self, i: int, name: str, between: Collection[int]) -> None:
         """Has node `i` read a value itself that it reads through the nodes `between`, whose only user it is."""

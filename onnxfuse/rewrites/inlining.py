@@ -11,16 +11,13 @@ A node that all of its users have taken in is gone afterwards; otherwise it stay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Collection, Container
 
-from onnxfuse.rewrites import cost, views
-from onnxfuse.rewrites.dims import Shape
-from onnxfuse.rewrites.fragment import Builder, Fragment, RefusalError, Value
+from onnxfuse.rewrites import cost
+from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView
-from onnxfuse.rewrites.layout import Layout
 from onnxfuse.rewrites.lowering.data_movement import FREE
-from onnxfuse.rewrites.space import Space
-from onnxfuse.rewrites.views import View
+from onnxfuse.rewrites.taking_in import taken_in
 
 __all__ = ["gone", "inline"]
 
@@ -52,7 +49,7 @@ class _Inlining:
             for i in sorted(self.fragments.keys() - self.taken):
                 if any(p in self.taken for p in self.view.producers_of(i)):
                     try:
-                        result[i] = self.with_inputs(i)
+                        result[i] = taken_in(self.view, self.fragments, i, self.taken, 2 * _MAX_STEPS)
                     except RefusalError:
                         failed |= {i, *self.makers(i)}
             if not failed:
@@ -135,105 +132,8 @@ class _Inlining:
             and all(p in parted for p in makers)
         )
 
-    def with_inputs(self, i: int) -> Fragment:
-        """A node's fragment with what its inputs are computed from."""
-        b = Builder(self.view.symbols)
-        inlined: set[int] = set()
-        original = self.fragments[i]
-        mapped = self.rebuilt(b, original, inlined)
-        b.fragment.constants = dict(original.constants)
-        for j in inlined & self.fragments.keys():
-            b.fragment.constants.update(self.fragments[j].constants)
-        b.fragment.outputs = {name: mapped(value) for name, value in original.outputs.items()}
-        b.fragment.steps = _needed(b.fragment)  # not the whole of what only parts are used of
-        inlined |= {k for j in inlined for k in self.fragments[j].inlined}  # the cuts of rolls taken in
-        b.fragment.inlined = original.inlined | inlined
-        Layout(Space(self.view.symbols)).add(b.fragment)  # refuses what lies in no space
-        return b.fragment
 
-    def rebuilt(self, b: Builder, fragment: Fragment, inlined: set[int]) -> Callable[[Value], Value]:
-        """Adds a fragment's steps to `b`, on operands that may be taken in; from its values to the new ones."""
-        memo: dict[Value, Value] = {}
-
-        def mapped(value: Value) -> Value:
-            if value not in memo:
-                memo[value] = self.tensor(b, value, inlined) if value.op == "tensor" else value
-            return memo[value]
-
-        for step in fragment.steps:
-            operands = tuple(mapped(o) for o in step.operands)
-            if step.op == "view":
-                memo[step] = _through(b, operands[0], step.view, step.shape)
-            else:
-                memo[step] = b.copy(step, operands)
-        return mapped
-
-    def tensor(self, b: Builder, value: Value, inlined: set[int]) -> Value:
-        """A read of a tensor, or what is computed there instead."""
-        maker = self.view.producer.get(value.tensor)
-        if maker is None or maker not in self.taken:
-            return value
-        inlined.add(maker)
-        if len(b.fragment.steps) > 2 * _MAX_STEPS:
-            raise RefusalError("it would compute too much again")
-        fragment = self.fragments[maker]
-        return self.rebuilt(b, fragment, inlined)(fragment.outputs[value.tensor])
-
-
-def _needed(fragment: Fragment) -> list[Value]:
-    """The steps that a fragment's outputs are computed by."""
-    found: set[Value] = set()
-    pending = list(fragment.outputs.values())
-    while pending:
-        value = pending.pop()
-        if value not in found:
-            found.add(value)
-            pending += value.operands
-    return [s for s in fragment.steps if s in found]
-
-
-def _through(b: Builder, value: Value, view: View, shape: Shape) -> Value:
-    """A view of a value; a part of what is computed is computed from parts."""
-    if view.cuts and _is_computed(value):
-        return _pushed(b, value, lambda v: b.through(v, view, shape))
-    return b.through(value, view, shape)
-
-
-def _is_computed(value: Value) -> bool:
-    while value.op == "view":
-        value = value.operands[0]
-    return value.op not in ("tensor", "const")
-
-
-def _pushed(b: Builder, value: Value, wrap: Callable[[Value], Value]) -> Value:
-    """`wrap` of a value, which it takes in its full shape, with the wrapping done on what it is computed from."""
-    if value.op == "view":
-        view, shape = value.view, value.shape
-        return _pushed(b, value.operands[0], lambda v: wrap(b.through(v, view, shape)))
-    if value.op == "tensor":
-        return wrap(value)
-    operands = []
-    for operand in value.operands:
-        if operand.op == "const":
-            operands.append(b.const(operand.const, operand.type))
-            continue
-        widened = _expanded(value.shape)
-        operands.append(_pushed(b, operand, lambda v, widened=widened: wrap(widened(b, v))))  # type: ignore[misc]
-    return b.copy(value, tuple(operands), shape=b.symbols.broadcast(o.shape for o in operands))
-
-
-def _expanded(shape: Shape) -> Callable[[Builder, Value], Value]:
-    def expanded(b: Builder, value: Value) -> Value:
-        if value.shape == shape:
-            return value
-        if any(d not in (1, e) for d, e in zip(value.shape[::-1], shape[::-1], strict=False)):
-            raise RefusalError("it is not known which dimensions broadcast")
-        return b.through(value, views.expansion(value.shape, shape), shape)
-
-    return expanded
-
-
-def gone(view: GraphView, taken: set[int], fused: Container[int]) -> set[int]:
+def gone(view: GraphView, taken: Collection[int], fused: Container[int]) -> set[int]:
     """The nodes taken in that nothing but fused nodes has used."""
     dead: set[int] = set()
     for i in sorted(taken, reverse=True):

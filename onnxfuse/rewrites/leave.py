@@ -5,7 +5,8 @@
 3. What ONNX Runtime computes inside a Conv (convolutions.py).
 4. On the CPU, an activation that it computes inside a Gemm (gemms.py).
 5. A Transpose that ONNX Runtime computes inside the MatMul after it.
-6. Between DequantizeLinear and QuantizeLinear the group is one quantized kernel; but not a Softmax on the CPU.
+6. What ONNX Runtime computes on bytes on the CPU, between DequantizeLinear and QuantizeLinear (on_bytes.py). These two
+   stay where they are beside what is not fused (dequantizing.py, regions.py).
 7. A Cast to the type that its input has goes, and makes no fused node of a single operator beside it; but for a
    reduction or a Softmax, which take less time fused than ONNX Runtime takes for them.
 8. A graph with operators that ONNX Runtime cannot run on the target: it runs elsewhere, where custom ops do not.
@@ -24,6 +25,8 @@ from onnxfuse.rewrites.cost import weight
 from onnxfuse.rewrites.gemms import inside_gemms, is_free_bias
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.lowering import RUNNABLE_OPSET
+from onnxfuse.rewrites.lowering.quantization import DEQUANTIZE
+from onnxfuse.rewrites.on_bytes import on_bytes
 
 __all__ = ["cannot_run", "count", "left_to_runtime", "shape_arithmetic", "without_function", "without_kernel"]
 
@@ -117,25 +120,6 @@ def without_function(program: Program, opset: int) -> str:
     return ""
 
 
-def _between_quantizers(view: GraphView, i: int) -> bool:
-    """Whether a node reads what a DequantizeLinear makes, and QuantizeLinear alone reads what it makes."""
-    proto = view.protos[i]
-    if not proto.input or proto.input[0] not in view.producer or any(o in view.kept for o in proto.output):
-        return False
-    before = view.protos[view.producer[proto.input[0]]]
-    users = [view.protos[c].op_type for o in proto.output for c in view.consumers.get(o, [])]
-    return before.op_type == "DequantizeLinear" and bool(users) and all(u == "QuantizeLinear" for u in users)
-
-
-def _quantized_softmax(view: GraphView, i: int, target: str) -> bool:
-    """Whether ONNX Runtime would compute a Softmax on bytes, which takes it longer than floats with all conversions.
-
-    In smart-turn v3.2 (6 heads of 400 x 400 four times, one thread of an EPYC) its QLinearSoftmax takes 9.5 ms; fused,
-    the Softmax takes 1.0 ms and the conversions that become operators of their own 0.9.
-    """
-    return target == "cpu" and view.protos[i].op_type == "Softmax" and _between_quantizers(view, i)
-
-
 def _idle_cast(view: GraphView, i: int) -> bool:
     """Whether a node is a Cast to the type that its input has: ONNX Runtime removes it (and no CastLike)."""
     proto = view.protos[i]
@@ -158,13 +142,15 @@ def count(view: GraphView, nodes: Iterable[int], target: str, *, alone: bool, re
 def _counts_for(view: GraphView, i: int, target: str, *, alone: bool) -> int:
     if target == "cpu" and not alone and is_free_bias(view, i):
         return 0
-    return 2 if _quantized_softmax(view, i, target) else weight(view.protos[i].op_type, target)
+    return weight(view.protos[i].op_type, target)
 
 
 def left_to_runtime(view: GraphView, target: str, alone: bool) -> dict[int, str]:
     """Reasons, by node. `alone`: the user asks for single operators (min_nodes=1), so only what must stays is left."""
     reasons: dict[int, str] = {}
     for i in view.constants.nodes:
+        if view.protos[i].op_type == DEQUANTIZE:
+            continue  # which it does not fold: a fused node may read the bytes
         reasons[i] = "all its inputs are constant; ONNX Runtime folds it when the session is created"
     for i in shape_arithmetic(view):
         reasons.setdefault(i, "it computes on shapes, which ONNX Runtime does on the CPU")
@@ -175,10 +161,9 @@ def left_to_runtime(view: GraphView, target: str, alone: bool) -> dict[int, str]
             reasons[i] = "ONNX Runtime computes it inside the MatMul after it"
     if alone:
         return reasons
-    quantized = {
-        i: "it stands between DequantizeLinear and QuantizeLinear, one quantized kernel in ONNX Runtime"
-        for i in range(len(view.protos))
-        if _between_quantizers(view, i) and not _quantized_softmax(view, i, target)
-    }
+    quantized = dict.fromkeys(
+        on_bytes(view) if target == "cpu" else (),
+        "it stands between DequantizeLinear and QuantizeLinear, one quantized kernel in ONNX Runtime",
+    )
     inside = inside_convolutions(view, target) | (inside_gemms(view) if target == "cpu" else {})
     return quantized | inside | reasons

@@ -7,6 +7,9 @@ one after the other, where
 2. its values lie in one iteration space (layout.py),
 3. it stays within the limits of cost.py.
 
+A QuantizeLinear only joins what computes its input: what other nodes give and it quantizes is one kernel on bytes with
+them in ONNX Runtime.
+
 Regions that only read the same tensor are joined last (siblings.py).
 
 A join that is refused is recorded with its reason; the node stays in the region it has. Time is linear in the size of
@@ -21,7 +24,8 @@ from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.layout import Layout
-from onnxfuse.rewrites.lowering.data_movement import FREE
+from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
+from onnxfuse.rewrites.lowering.quantization import QUANTIZE
 from onnxfuse.rewrites.siblings import join_siblings
 from onnxfuse.rewrites.space import Space
 
@@ -66,11 +70,27 @@ class Growth:
     def visit(self, i: int) -> None:
         if self.start(i) is None:
             return
+        if self.view.protos[i].op_type == QUANTIZE and not self.join_quantizer(i):
+            return
         self.join_producers(i)
         # A reshape of what no region computes costs nothing where it is.
         alone = len(self.region_of[i].nodes) == 1 and not self.fragments[i].inlined
         if self.view.protos[i].op_type in FREE and alone:
             del self.region_of[i]
+
+    def join_quantizer(self, i: int) -> bool:
+        """Whether a QuantizeLinear could join the region that makes its input; otherwise it has none."""
+        region = self.region_of.get(self.view.producer.get(self.view.protos[i].input[0], -1))
+        reason = "no fused node makes what it quantizes"
+        if region is not None and any(self.view.protos[k].op_type not in FREE | COPIES for k in region.nodes):
+            try:
+                self.join(region, self.region_of[i])
+                return True
+            except RefusalError as refusal:
+                reason = refusal.reason
+        self.refused[i] = reason
+        del self.region_of[i]
+        return False
 
     def join_producers(self, i: int) -> None:
         for producer in self.view.producers_of(i):

@@ -129,6 +129,10 @@ _LIKE_INPUT = frozenset(
     )
 ) | {("", "SimplifiedLayerNormalization")}  # fmt: skip
 
+# Those whose outputs are like those of the standard operators of the same name.
+_LIKE_STANDARD = frozenset(("com.microsoft", name) for name in ("QuantizeLinear", "DequantizeLinear"))
+_SINCE = 10  # the opset that brought these
+
 
 class _Copier:
     """Copies graphs without large weights and what is declared; bodies get the constants that they take from outside.
@@ -149,11 +153,13 @@ class _Copier:
                         target.node.append(onnx.helper.make_node("Identity", [node.input[0]], [name]))
                 continue
             copy = target.node.add()
-            copy.op_type, copy.domain, copy.overload = node.op_type, node.domain, node.overload
+            standard = (node.domain, node.op_type) in _LIKE_STANDARD and self.opset >= _SINCE
+            copy.op_type, copy.overload = node.op_type, node.overload
+            copy.domain = "" if standard else node.domain
             copy.input.extend(node.input)
             copy.output.extend(node.output)
             by_old_rule = self.opset < _ANY_ORDER_OF_AXES and node.op_type == "Squeeze"
-            if node.domain not in self.known_domains:
+            if copy.domain not in self.known_domains:
                 opaque.update(node.output)
             for attribute in node.attribute:
                 if attribute.type == onnx.AttributeProto.GRAPH:

@@ -13,6 +13,7 @@ from onnxfuse.rewrites.lowering import (
     data_movement,
     elementwise,
     normalizations,
+    quantization,
     reductions,
     scans,
     softmax,
@@ -26,7 +27,7 @@ NEWEST_OPSET = 28
 # The last opset that ONNX Runtime 1.31 and 1.32 load: local functions are written in it at the newest.
 RUNNABLE_OPSET = 26
 # Importing these modules fills LOWERINGS.
-_MODULES = (activations, contrib, data_movement, elementwise, normalizations, reductions, scans, softmax)
+_MODULES = (activations, contrib, data_movement, elementwise, normalizations, quantization, reductions, scans, softmax)
 
 
 def lower(operator: Operator) -> Fragment:
