@@ -22,8 +22,9 @@ from onnxfuse.files import load_model, save_model
 from onnxfuse.opsets import declare_runnable
 from onnxfuse.outline import same_order, source_nodes
 from onnxfuse.passes import Pass
-from onnxfuse.report import Fusion, Refusal, Report
+from onnxfuse.report import Fusion, Refusal, Report, by_reason
 from onnxfuse.rewrites.biases import settle_biases, take_out_biases
+from onnxfuse.rewrites.conv_prologues import may_have_prologues
 from onnxfuse.rewrites.functions import inline_fusible
 from onnxfuse.rewrites.fuse import Choice
 from onnxfuse.rewrites.hoisting import hoist_transposes
@@ -161,6 +162,7 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
         proto = editor.to_model()
     merged: int | None = None  # nodes, once fusion has left what it leaves
     proto, shorter = shorten_shape_arithmetic(proto, opset, source_dir)
+    proto, in_weights = _with_maps_in_weights(proto, source_dir, choice, report, opset, fused=False), False
     for _ in range(_PASSES):
         editor = ModelEditor(proto)
         if target == "cuda":
@@ -188,6 +190,11 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
             if undone:  # once more, with what stays
                 settled, proto = True, editor.to_model()
                 continue
+            if not in_weights:
+                in_weights, left = True, editor.to_model()
+                proto = _with_maps_in_weights(left, source_dir, choice, report, opset, fused=True)
+                if proto is not left:
+                    continue
             if merged is None and (report.fusions or report.respelled):
                 proto, merged = merge_views(editor.to_model(), opset, source_dir)
                 if merged:
@@ -227,10 +234,26 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
         report.notes.append(
             f"nodes that only show a tensor in another shape: {merged} fewer, for those behind each other are one"
         )
-    if report.respelled:
-        report.notes.append(f"{len(report.respelled)} operators are spelled otherwise: {report.respelled[0].reason}")
+    for reason, operators in by_reason(report.respelled):
+        report.notes.append(f"{len(operators)} operators are spelled otherwise: {reason}")
     report.nodes_after = len(source_nodes(optimized.graph))
     return Result(optimized, report, source_dir)
+
+
+def _with_maps_in_weights(
+    proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, report: Report, opset: int, fused: bool
+) -> onnx.ModelProto:
+    """The model with affine maps in the weights of convolutions on the CPU; the model itself where there are none."""
+    wanted = choice.target == "cpu" and choice.min_nodes > 1 and "elementwise" in choice.rewrites
+    if not wanted or not may_have_prologues(proto):
+        return proto
+    editor = ModelEditor(proto)
+    sorted_model = editor.to_model()
+    if not same_order(proto.graph, sorted_model.graph):
+        editor = ModelEditor(sorted_model)
+    analyzed = with_small_values(sorted_model, source_dir)
+    moved = Pass(editor, analyzed, choice, report, opset, fallback=False).move_into_weights(fused)
+    return editor.to_model() if moved else proto
 
 
 def _first_reasons(before: list[Refusal], now: list[Refusal]) -> list[Refusal]:

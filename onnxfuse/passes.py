@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 import numpy as np
 import onnx
@@ -14,6 +15,7 @@ from onnxfuse.outline import body_path, node_label
 from onnxfuse.report import Refusal, Report
 from onnxfuse.rewrites.constants import Constants, find_constants
 from onnxfuse.rewrites.conv_epilogues import RESPELLED, Affine, Epilogue
+from onnxfuse.rewrites.conv_prologues import IN_WEIGHTS, Prologue, Reader, find_prologues
 from onnxfuse.rewrites.dims import Symbols, stated
 from onnxfuse.rewrites.fuse import Choice, fuse_graph
 from onnxfuse.rewrites.fused_node import FusedNode
@@ -49,6 +51,12 @@ class Pass:
         """Puts independent fused nodes together."""
         self.find = self._group
         self._walk()
+
+    def move_into_weights(self, fused: bool) -> bool:
+        """Has convolutions take in the affine maps before them, those of no fused node; whether any did."""
+        self.find = partial(self._move, fused=fused)
+        self._walk()
+        return bool(self.replacements)
 
     def _walk(self) -> None:
         self._graph(self.editor.graph, self.model.graph, infer(self.model).graph, {}, Constants(), "")
@@ -117,7 +125,19 @@ class Pass:
                 self.respell(view, fused, fused.epilogue)
             else:
                 self.report.fusions.append(fused.fusion(view, self.place(view, fused)))
-        self.drop_dead_constants(view, found.fused)
+        gone = {i for f in found.fused for i in f.nodes}
+        self.drop_dead_constants(view, gone, {n for f in found.fused for n in f.inputs})
+
+    def _move(self, view: GraphView, fused: bool) -> None:
+        prologues = find_prologues(view, fused)
+        for prologue in prologues:
+            self.put_before(view, prologue)
+        moved = {i for p in prologues for i in p.nodes}
+        self.drop_dead_constants(view, moved, set())
+        own = {(n.graph, n.name) for n in self.report.source}  # the others are what fusion has left
+        for proto in (view.protos[i] for i in sorted(moved)):
+            if not fused or (view.name, node_label(proto)) in own:
+                self.report.respelled.append(Refusal(node_label(proto), proto.op_type, IN_WEIGHTS, view.name))
 
     def _group(self, view: GraphView) -> None:
         found = group_launches(view)
@@ -179,6 +199,36 @@ class Pass:
         protos = [view.protos[i] for i in found.nodes]
         self.report.respelled += [Refusal(node_label(p), p.op_type, RESPELLED, view.name) for p in protos]
 
+    def put_before(self, view: GraphView, prologue: Prologue) -> None:
+        """Has the convolutions that read an affine map read what it is a map of, with other weights."""
+        made = [node for reader in prologue.readers for node in self.reweighted(view, prologue.value, reader)]
+        self.replacements.append(([view.nodes[i] for i in prologue.nodes], made))
+
+    def reweighted(self, view: GraphView, value: str, reader: Reader) -> list[gs.Node]:
+        """Makes a Conv take in a map of `value`; returns the nodes that compute its weights and bias from constants."""
+        conv = view.nodes[reader.index]
+        _, weights, *bias = conv.inputs
+        base, made = conv.name or conv.outputs[0].name, []
+
+        def put(op: str, what: str, inputs: list[gs.Tensor], **attributes: int) -> gs.Tensor:
+            result = gs.Variable(self.editor.unique_name(f"{base}_{what}"), dtype=weights.dtype)
+            made.append(gs.Node(op, f"{result.name}_{op}", attributes, inputs=inputs, outputs=[result]))
+            return result
+
+        def constant(what: str, numbers: np.ndarray) -> gs.Constant:
+            return gs.Constant(self.editor.unique_name(f"{base}_{what}"), numbers)
+
+        scaled = weights
+        if reader.scale is not None:
+            scaled = put("Mul", "scaled_weights", [weights, constant("scale", reader.scale)])
+        if reader.shift is not None:
+            # The convolution of the shift has one number a channel.
+            inputs = [constant("shift", reader.shift), weights, *bias]
+            shifted = put("Conv", "shifted", inputs, group=reader.group)
+            bias = [put("Reshape", "shifted_bias", [shifted, constant("vector", np.array([-1], np.int64))])]
+        conv.inputs = [view.tensors[value], scaled, *bias]
+        return made
+
     def constant(self, view: GraphView, name: str) -> gs.Constant:
         """A constant that fused nodes of a graph read and the model lacks."""
         key = (id(view.graph), name)
@@ -194,10 +244,8 @@ class Pass:
         shape = None if known.shape is None else [stated(d) for d in known.shape]
         self.editor.set_value_info(view.graph, onnx.helper.make_tensor_value_info(name, to_onnx(known.type), shape))
 
-    def drop_dead_constants(self, view: GraphView, fused: Iterable[FusedNode]) -> None:
-        """Removes what computed the constants that now stand in programs, where nothing else uses them."""
-        gone = {i for f in fused for i in f.nodes}
-        used_by_fused = {n for f in fused for n in f.inputs}
+    def drop_dead_constants(self, view: GraphView, gone: set[int], used_by_fused: set[str]) -> None:
+        """Removes what computed constants for nodes that are gone, where nothing else uses them."""
         dead: set[int] = set()
         pending = {view.producer[n] for i in gone for n in view.protos[i].input if n in view.producer}
         while pending:

@@ -115,7 +115,7 @@ class Report:
     `notes` are things the user should know of the model as a whole; `model` is what to call it; `source` are its nodes
     in order, bodies included and Constant nodes not. `groups` are fused nodes that became one, and `separate` says of
     others of one stage why they keep a launch of their own. `respelled` has operators that became other standard ones,
-    which ONNX Runtime computes in less time.
+    which ONNX Runtime computes in less time, or part of weights.
     """
 
     target: str

@@ -17,8 +17,8 @@ class Products(Rest):
     """Steps with operators that no region takes, but whose biases some do."""
 
     def convolution(self) -> Var:
-        """A Conv or ConvTranspose of one to three dimensions, perhaps in groups, and what may follow it."""
-        return self.behind(self.bare_convolution(self.feature_map()))
+        """A Conv or ConvTranspose of one to three dimensions, perhaps in groups, and what may stand around it."""
+        return self.behind(self.bare_convolution(self.with_affine_map(self.feature_map())))
 
     def feature_map(self) -> Var:
         """A value with at least one spatial dimension."""
@@ -28,6 +28,30 @@ class Products(Rest):
             shape = tuple(max(d, 1) for d in self.shape(rank))
             x = self.fresh(shape, int(self.rng.choice(_PRODUCT_TYPES)), external=True)
         return x
+
+    def with_affine_map(self, x: Var) -> Var:
+        """Perhaps scales and shifts, by one number or one a channel, as may go into weights."""
+        for _ in range(int(self.rng.choice([0, 0, 0, 1, 1, 2, 3]))):
+            op = str(self.rng.choice(["Mul", "Div", "Add", "Sub", "BatchNormalization"]))
+            channels = (x.shape[1], *(1 for _ in x.shape[2:]))
+            if op == "BatchNormalization":
+                if len(x.shape) not in (3, 4) or x.type != TensorProto.FLOAT or self.opset < 9:
+                    continue
+                given: list[str | Var] = [x, *(self.factors(channels[:1], x) for _ in range(3))]
+                spread = self.constant(np.asarray(1 + self.rng.random(channels[:1]), np.float32))
+                x = self.add(op, [*given, spread], x.shape, x.bound * 2 + 6)
+                continue
+            shape = [(), (1,), channels, (1, *channels)][int(self.rng.integers(4))]
+            operands: list[str | Var] = [x, self.factors(shape, x)]
+            if op != "Div" and self.rng.random() < 0.3:
+                operands.reverse()
+            x = self.add(op, operands, x.shape, x.bound * 2 + 2, type_=x.type)
+        return x
+
+    def factors(self, shape: tuple[int, ...], x: Var) -> str:
+        """A constant of numbers from 0.5 to 2 of either sign."""
+        size = 0.5 + 1.5 * self.rng.random(shape)
+        return self.constant(np.asarray(size * self.rng.choice([-1, 1], shape), self.dtype(x)))
 
     def is_small(self, v: Var) -> bool:
         return v.bound <= LARGE and 0 not in v.shape

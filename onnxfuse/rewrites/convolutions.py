@@ -15,6 +15,7 @@ Two more on the CPU, for maps of two spatial dimensions:
 5. Activations and sums or products of equal shapes next to a Conv stay in that layout.
 6. A HardSwish goes into the kernel: the operator, or HardSigmoid and Mul; not as Add, Clip, Mul and Div. Scales and
    shifts by one number go there as BatchNormalization alone (conv_epilogues.py spells them so and has the figures).
+7. Nothing goes into the weights of the Conv that reads it (conv_prologues.py has it so).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from onnxfuse.rewrites.lowering import LOWERINGS
 __all__ = [
     "CONVOLUTIONS",
     "activated_from",
+    "folds_before",
     "has_constant_weights",
     "inside_convolutions",
     "made_blocked",
@@ -102,6 +104,12 @@ def _folds(view: GraphView, i: int, value: str) -> bool:
     # A sum with the constant in front is not seen; a product with it becomes a Conv of its own in the same layout.
     constants = proto.input[1:] if proto.op_type == "Add" else proto.input
     return proto.op_type in ("Mul", "Add") and any(_per_channel(view, n, value) for n in constants)
+
+
+def folds_before(view: GraphView, i: int, value: str) -> bool:
+    """Whether ONNX Runtime folds a node into the weights of the Conv that makes `value` for it."""
+    maker = view.protos[view.producer[value]] if value in view.producer else None
+    return maker is not None and maker.op_type == "Conv" and view.only_user(value) and _folds(view, i, value)
 
 
 def stays_blocked(view: GraphView, nodes: Iterable[int]) -> bool:
