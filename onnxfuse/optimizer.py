@@ -191,10 +191,9 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
                 settled, proto = True, editor.to_model()
                 continue
             if not in_weights:
-                in_weights, left = True, editor.to_model()
-                proto = _with_maps_in_weights(left, source_dir, choice, report, opset, fused=True)
-                if proto is not left:
-                    continue
+                in_weights = True
+                proto = _with_maps_in_weights(editor.to_model(), source_dir, choice, report, opset, fused=True)
+                editor = ModelEditor(proto)
             if merged is None and (report.fusions or report.respelled):
                 proto, merged = merge_views(editor.to_model(), opset, source_dir)
                 if merged:

@@ -135,9 +135,11 @@ class Pass:
         moved = {i for p in prologues for i in p.nodes}
         self.drop_dead_constants(view, moved, set())
         own = {(n.graph, n.name) for n in self.report.source}  # the others are what fusion has left
-        for proto in (view.protos[i] for i in sorted(moved)):
-            if not fused or (view.name, node_label(proto)) in own:
-                self.report.respelled.append(Refusal(node_label(proto), proto.op_type, IN_WEIGHTS, view.name))
+        gone = {(view.name, node_label(view.protos[i])): view.protos[i].op_type for i in sorted(moved)}
+        self.report.refusals = [r for r in self.report.refusals if (r.graph, r.node) not in gone]
+        self.report.respelled += [
+            Refusal(name, op, IN_WEIGHTS, path) for (path, name), op in gone.items() if not fused or (path, name) in own
+        ]
 
     def _group(self, view: GraphView) -> None:
         found = group_launches(view)
@@ -212,7 +214,8 @@ class Pass:
 
         def put(op: str, what: str, inputs: list[gs.Tensor], **attributes: int) -> gs.Tensor:
             result = gs.Variable(self.editor.unique_name(f"{base}_{what}"), dtype=weights.dtype)
-            made.append(gs.Node(op, f"{result.name}_{op}", attributes, inputs=inputs, outputs=[result]))
+            name = str(self.editor.unique_name(f"{result.name}_{op}"))
+            made.append(gs.Node(op, name, attributes, inputs=inputs, outputs=[result]))
             return result
 
         def constant(what: str, numbers: np.ndarray) -> gs.Constant:

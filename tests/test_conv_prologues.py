@@ -254,6 +254,22 @@ def test_weights_that_are_scaled_stay(tmp_path: Path) -> None:
     assert moved(model)[1] == []
 
 
+def test_a_constant_map_stays() -> None:
+    """Found by random graphs: what made the map was taken away with the rest."""
+    model = model_of(
+        "k = ConstantOfShape (extents) y = Mul (k, c)", ends="p = Conv (y, w) z = Add (p, x)", x="float[4, 1, 1]"
+    )
+    with_shapes(model, numpy_helper.from_array(np.array([2, 8, 6, 5]), "extents"))
+    _, report = check(model, {"x": np.ones((4, 1, 1), np.float32)})
+    assert report.respelled == []
+
+
+def test_maps_of_maps_settle() -> None:
+    """Found by random graphs: once one was in weights, the next could follow, at a second call."""
+    ends = "p = Conv (y, w, b) q = Conv (s, w) z = Add (p, q)"
+    assert moved(model_of(SPELLINGS["scale and shift"], ends=ends))[1] == []
+
+
 @pytest.mark.parametrize("nodes", [
     "y = Mul (x, huge)", "y = Div (x, huge)", "y = Mul (x, tiny)", "y = Add (x, large)", "y = Add (x, infinite)",
     "y = Mul (x, zero)", "s = Mul (x, huge) y = Mul (s, tiny)", "y = Div (d, x)",

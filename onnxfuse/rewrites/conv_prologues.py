@@ -112,7 +112,7 @@ def find_prologues(view: GraphView, fused: bool) -> list[Prologue]:
     found: list[Prologue] = []
     for i, proto in enumerate(view.protos):
         users = view.consumers.get(proto.output[0], ()) if proto.op_type in _STEPS and proto.output else ()
-        if not users or not all(view.protos[c].op_type == "Conv" for c in users):
+        if not users or i in view.constants.nodes or not all(view.protos[c].op_type == "Conv" for c in users):
             continue
         value, nodes, affine = _map(view, i)
         maker = view.producer.get(value)
@@ -122,11 +122,18 @@ def find_prologues(view: GraphView, fused: bool) -> list[Prologue]:
             continue  # conv_epilogues.py spells it as BatchNormalization
         if not fused and maker is not None and maker not in inside and _may_fuse(view, maker):
             continue
+        # Of a map that convolutions read as well, which would go into their weights only after this one has.
+        if maker is not None and _step(view, maker) and _only_into_convolutions(view, value):
+            continue
         readers = [_reader(view, c, proto.output[0], affine) for c in users]
         taking = [r for r in readers if r is not None]
         if len(taking) == len(readers) and proto.output[0] not in view.kept:
             found.append(Prologue(value, nodes, taking))
     return found
+
+
+def _only_into_convolutions(view: GraphView, value: str) -> bool:
+    return all(view.protos[c].op_type in (*_STEPS, "Conv") for c in view.consumers[value])
 
 
 def _may_fuse(view: GraphView, i: int) -> bool:
