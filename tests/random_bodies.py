@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
-from random_products import Products
+from random_quantization import Quantization
 from random_values import LARGE, Var
 
 
-class Bodies(Products, ABC):
+class Bodies(Quantization, ABC):
     """Steps whose operators have graphs of their own."""
 
     @abstractmethod

@@ -80,6 +80,7 @@ class RandomGraph(Bodies):
             (0.7, self.product),
             (0.3, lambda: self.roll(self.some())),
             (0.4, self.windows),
+            (2, self.quantized),
         ]
         kinds += [(0.4, self.branches), (0.3, self.loop)] if self.depth < 2 else []
         weights = np.array([w for w, _ in kinds])

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, helper
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_cum_sum import CumSum as PlainCumSum
 
@@ -113,4 +114,39 @@ class ConvTranspose(OpRun):
         return (result if bias is None else result + bias.reshape(-1, *[1] * n),)
 
 
-OPERATORS: list[type[OpRun]] = [CumSum, Softsign, Mean, Flatten, Pad, ConvTranspose]
+def _along(x: Array, values: Array, axis: int) -> Array:
+    """A scale or zero point as what broadcasts with x."""
+    return (
+        values.reshape(())
+        if values.size == 1
+        else values.reshape([-1 if k == axis % x.ndim else 1 for k in range(x.ndim)])
+    )
+
+
+class QuantizeLinear(OpRun):
+    """Of all opsets; the quotient is float32."""
+
+    def _run(
+        self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, output_dtype: int = 0, **_: Any
+    ) -> tuple[Array, ...]:
+        dtype = zero.dtype if zero is not None else helper.tensor_dtype_to_np_dtype(output_dtype or TensorProto.UINT8)
+        shift = 0 if zero is None else _along(x, zero, axis).astype(np.float32)
+        limits = np.iinfo(dtype)
+        quotient = x.astype(np.float32) / _along(x, scale, axis).astype(np.float32)
+        return (np.clip(np.rint(quotient) + shift, limits.min, limits.max).astype(dtype),)
+
+
+class DequantizeLinear(OpRun):
+    """Of all opsets."""
+
+    def _run(
+        self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, output_dtype: int = 0, **_: Any
+    ) -> tuple[Array, ...]:
+        shift = 0 if zero is None else _along(x, zero, axis).astype(np.int64)
+        return (((x.astype(np.int64) - shift) * _along(x, scale, axis)).astype(scale.dtype),)
+
+
+OPERATORS: list[type[OpRun]] = [
+    *(CumSum, Softsign, Mean, Flatten, Pad, ConvTranspose),
+    *(QuantizeLinear, DequantizeLinear),
+]

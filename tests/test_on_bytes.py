@@ -10,7 +10,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from graph_check import fused_nodes
-from graphs import parse
+from graphs import optimized, parse
 from onnx import helper
 
 import onnxfuse
@@ -205,3 +205,26 @@ def test_weights_are_read_as_bytes() -> None:
     (fusion,) = result.report.fusions
     assert set(fusion.inputs) == {"x", "w"}
     assert [n.op_type for n in result.model.graph.node if n.domain != "onnxfuse"] == []
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_rearrangement_behind_what_the_region_quantizes(target: str) -> None:
+    """It reads what the fused node stores, and is no part of it."""
+    text = """g (float[4, 6] x) => (float[6, 4] y, float[4, 6] d) <float s = {0.05}, uint8 z = {3}> {
+        a = Abs (x) r = Sqrt (a) q = QuantizeLinear (r, s, z) d = DequantizeLinear (q, s, z) y = Transpose (d)
+    }"""
+    _, result, report = optimized(text, target=target)
+    assert [(f.operators, f.outputs) for f in report.fusions] == [(("Abs", "Sqrt", "QuantizeLinear"), ("q",))]
+    assert [n.op_type for n in result.graph.node if not n.domain] == ["DequantizeLinear", "Transpose"]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_it_stays_for_a_fused_node_that_cannot_compute_it(target: str) -> None:
+    """The sum may be of another shape than the bytes, so that they are not dequantized in it."""
+    text = """g (uint8[1, ?] x, float[?] v) => (uint8[1, ?] q, float[?, 1] y) <float s = {0.05}, uint8 z = {3}> {
+        d = DequantizeLinear (x, s, z) a = Abs (d) q = QuantizeLinear (a, s, z) y = Add (d, v)
+    }"""
+    feeds = {"x": np.array([[7]], np.uint8), "v": np.ones(1, np.float32)}
+    _, result, report = optimized(text, target=target, feeds=feeds, min_nodes=1)
+    assert [f.inputs for f in report.fusions] == [("x",), ("d", "v")]
+    assert [n.op_type for n in result.graph.node if not n.domain] == ["DequantizeLinear"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onnxfuse.custom_ops import REWRITES
@@ -15,7 +15,7 @@ from onnxfuse.rewrites.conv_epilogues import epilogue_of
 from onnxfuse.rewrites.convolutions import stays_blocked
 from onnxfuse.rewrites.dequantizing import take_dequantizers
 from onnxfuse.rewrites.emit import Emitted, emit
-from onnxfuse.rewrites.fragment import Fragment, RefusalError
+from onnxfuse.rewrites.fragment import Fragment, RefusalError, Value
 from onnxfuse.rewrites.fused_node import FusedNode
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.inlining import gone, inline
@@ -100,7 +100,7 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
         fragments = dict(lowered)
         taken = rolling | _take_in(view, fragments)
     again = {i for node in found.fused for i in node.inlined}
-    for i in taken - _attach_gone(view, found.fused, taken):
+    for i in taken - _attach_gone(view, fragments, found.fused, taken):
         if i in again or i not in view.repeated:
             refused.setdefault(i, "it is part of what some of its users compute; for the others it stays")
         elif i not in view.constants.nodes:
@@ -122,10 +122,10 @@ def _take_in(view: GraphView, fragments: dict[int, Fragment]) -> set[int]:
     return inline(view, fragments) | take_dequantizers(view, fragments)
 
 
-def _attach_gone(view: GraphView, fused: list[FusedNode], taken: set[int]) -> set[int]:
+def _attach_gone(view: GraphView, fragments: dict[int, Fragment], fused: list[FusedNode], taken: set[int]) -> set[int]:
     """Adds the nodes that all their users have taken in to the first fused node that has; returns them."""
     made = {i for node in fused for i in node.nodes}
-    dead = gone(view, taken, made)
+    dead = gone(view, fragments, taken, made)
     for node in fused:
         more = [i for i in dead if i in node.inlined]
         dead -= set(more)
@@ -198,22 +198,17 @@ def _refuse(
 def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, choice: Choice) -> FusedNode:
     region = trimmed(view, fragments, region)
     layout = region.layout
-    members = set(region.nodes)
-    repeated = _inlined(fragments, members) & view.repeated
-    staying = repeated - gone(view, repeated, members)  # others need them
-    needed = view.needed_outside(members | repeated - staying)
-    given = {value for i in members for value in fragments[i].repeated}
-    outputs = [
-        n
-        for n in needed
-        if layout.behind(layout.produced[n]) not in given and layout.laid_out(layout.produced[n]) is not None
-    ]
     # What is only a rearrangement of what the region reads stays where others need it; the region reads through it.
-    rearranged = upstream(view, members, [n for n in needed if n not in outputs])
+    given = {value for i in region.nodes for value in fragments[i].repeated}
+    needed = view.needed_outside(set(region.nodes))
+    shown = [n for n in needed if _is_read(layout, layout.produced[n], given)]
+    rearranged = upstream(view, set(region.nodes), shown, through=False)
     nodes = [i for i in region.nodes if i not in rearranged]
     inlined = _inlined(fragments, nodes)
+    whole = gone(view, fragments, inlined & view.repeated, set(nodes))
+    outputs = view.needed_outside({*nodes, *whole})
     everything = sorted((*inlined, *nodes))
-    work = [i for i in everything if view.protos[i].op_type not in FREE and i not in staying]
+    work = [i for i in everything if view.protos[i].op_type not in FREE and i not in view.repeated - whole]
     reduces = any(s.reduces or s.scans for i in nodes for s in fragments[i].steps)
     weight = count(view, work, choice.target, alone=choice.min_nodes == 1, reducing=reduces)
     computing = [i for i in work if view.protos[i].op_type not in COPIES | QUANTIZERS]
@@ -265,6 +260,11 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         epilogue=epilogue_of(view, emitted.program, value, outputs[0], set(nodes)) if behind_conv else None,
         inlined=inlined,
     )
+
+
+def _is_read(layout: Layout, value: Value, given: Collection[Value]) -> bool:
+    """Whether a region's value only shows what it reads, or what is `given`, in another arrangement."""
+    return layout.laid_out(value) is None or layout.behind(value) in given
 
 
 def _moving(fragments: dict[int, Fragment], nodes: Iterable[int]) -> set[int]:

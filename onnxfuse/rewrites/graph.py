@@ -64,11 +64,14 @@ class GraphView:
         """The graph's tensors to edit, by name."""
         return {t.name: t for node in self.nodes for t in (*node.inputs, *node.outputs) if t.name}
 
-    def producers_of(self, i: int) -> list[int]:
-        """The nodes that make what node `i` and its bodies read, each once, in the order of the inputs."""
+    def producers_of(self, i: int, *, through: bool = True) -> list[int]:
+        """The nodes that make what node `i` and its bodies read, each once, in the order of the inputs.
+
+        `through`: in the place of those that their users compute for themselves, what makes their inputs.
+        """
         names = [*self.reads.get(i, self.protos[i].input), *self.captures.get(i, ())]
         found = [self.producer[n] for n in names if n in self.producer]
-        if not self.repeated.isdisjoint(found):  # what those are made from, which none of their kind makes
+        if through and not self.repeated.isdisjoint(found):  # none of them reads what another one gives
             found = [q for p in found for q in (self.producers_of(p) if p in self.repeated else [p])]
         return list(dict.fromkeys(found))
 

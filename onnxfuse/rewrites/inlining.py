@@ -133,12 +133,14 @@ class _Inlining:
         )
 
 
-def gone(view: GraphView, taken: Collection[int], fused: Container[int]) -> set[int]:
-    """The nodes taken in that nothing but fused nodes has used."""
+def gone(view: GraphView, fragments: dict[int, Fragment], taken: Collection[int], fused: Container[int]) -> set[int]:
+    """The nodes taken in that nothing but fused nodes has used, which all do their work."""
     dead: set[int] = set()
     for i in sorted(taken, reverse=True):
         names = [n for n in view.protos[i].output if n]
         users = [c for n in names for c in view.consumers.get(n, ())]
-        if not any(n in view.kept for n in names) and all(c in fused or c in dead for c in users):
+        if not any(n in view.kept for n in names) and all(
+            c in dead or (c in fused and i in fragments[c].inlined) for c in users
+        ):
             dead.add(i)
     return dead

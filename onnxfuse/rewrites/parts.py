@@ -65,13 +65,13 @@ def in_parts(view: GraphView, fragments: dict[int, Fragment], region: Region, fi
     return regions
 
 
-def upstream(view: GraphView, members: set[int], names: Iterable[str]) -> set[int]:
-    """The nodes of the region that make `names`, and what they are made from."""
+def upstream(view: GraphView, members: set[int], names: Iterable[str], *, through: bool = True) -> set[int]:
+    """The nodes of the region that make `names`, and what they are made from (`through` as in GraphView)."""
     staying: set[int] = set()
     pending = [view.producer[n] for n in names]
     while pending:
         i = pending.pop()
         if i not in staying:
             staying.add(i)
-            pending += [p for p in view.producers_of(i) if p in members]
+            pending += [p for p in view.producers_of(i, through=through) if p in members]
     return staying
