@@ -228,3 +228,17 @@ def test_it_stays_for_a_fused_node_that_cannot_compute_it(target: str) -> None:
     _, result, report = optimized(text, target=target, feeds=feeds, min_nodes=1)
     assert [f.inputs for f in report.fusions] == [("x",), ("d", "v")]
     assert [n.op_type for n in result.graph.node if not n.domain] == ["DequantizeLinear"]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_roll_of_what_the_region_quantizes(target: str) -> None:
+    """Its parts are not cut from what is dequantized in the region: the operator stays between them."""
+    text = """g (float[3, 5, 6] x) => (float[3, 5, 4] y)
+        <float s = {0.03125}, uint8 z = {128}, int64[1] zero = {0}, int64[1] two = {2}, int64[1] end = {9},
+         int64[1] one = {1}, int64[2] parts = {4, 2}> {
+        a = Neg (x) b = Abs (a) n = Neg (b) q = QuantizeLinear (n, s, z) d = DequantizeLinear (q, s, z)
+        i = Slice (d, two, end, one) j = Slice (d, zero, two, one) k = Concat <axis = 1> (i, j)
+        m, o = Split <axis = 2> (k, parts) y = Add (m, m)
+    }"""
+    _, _, report = optimized(text, target=target)
+    assert "QuantizeLinear" in [op for f in report.fusions for op in f.operators]

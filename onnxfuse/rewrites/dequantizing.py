@@ -19,13 +19,15 @@ def take_dequantizers(view: GraphView, fragments: dict[int, Fragment]) -> set[in
     found = {i for i in fragments if view.protos[i].op_type == DEQUANTIZE}
     # One that is scaled by what another one gives stays: there are no chains to follow.
     found = {i for i in found if not any(p in found for p in view.producers_of(i))}
-    view.repeated = found
+    view.repeated = {i: set() for i in found}
     for i in sorted(fragments.keys() - found):
-        if any(view.producer.get(name) in found for name in view.protos[i].input):
+        if any(view.producer.get(name) in found for name in fragments[i].tensors()):
             try:
                 fragments[i] = taken_in(view, fragments, i, found)
             except RefusalError:
                 continue  # it reads what the operator gives
+            for j in fragments[i].inlined & found:
+                view.repeated[j].add(i)
     for i in found:
         del fragments[i]
     return found

@@ -96,6 +96,11 @@ class Fragment:
     inlined: frozenset[int] = frozenset()
     repeated: frozenset[Value] = frozenset()
 
+    def tensors(self) -> set[str]:
+        """The names of the ONNX tensors that it reads."""
+        values = (v for step in self.steps for v in step.operands)
+        return {v.tensor for v in (*values, *self.outputs.values()) if v.op == "tensor"}
+
 
 # Of a reduction: known ones, or those that arrive with a run.
 Axes: TypeAlias = Sequence[int] | GivenAxes

@@ -118,7 +118,7 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
 
 def _take_in(view: GraphView, fragments: dict[int, Fragment]) -> set[int]:
     """Takes nodes in where they are used; returns those that join no region of their own."""
-    view.repeated = set()
+    view.repeated = {}
     return inline(view, fragments) | take_dequantizers(view, fragments)
 
 
@@ -205,10 +205,10 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     rearranged = upstream(view, set(region.nodes), shown, through=False)
     nodes = [i for i in region.nodes if i not in rearranged]
     inlined = _inlined(fragments, nodes)
-    whole = gone(view, fragments, inlined & view.repeated, set(nodes))
+    whole = gone(view, fragments, inlined & view.repeated.keys(), set(nodes))
     outputs = view.needed_outside({*nodes, *whole})
     everything = sorted((*inlined, *nodes))
-    work = [i for i in everything if view.protos[i].op_type not in FREE and i not in view.repeated - whole]
+    work = [i for i in everything if view.protos[i].op_type not in FREE and i not in view.repeated.keys() - whole]
     reduces = any(s.reduces or s.scans for i in nodes for s in fragments[i].steps)
     weight = count(view, work, choice.target, alone=choice.min_nodes == 1, reducing=reduces)
     computing = [i for i in work if view.protos[i].op_type not in COPIES | QUANTIZERS]

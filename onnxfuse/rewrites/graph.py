@@ -48,7 +48,7 @@ class GraphView:
     producer: dict[str, int] = field(default_factory=dict)
     consumers: dict[str, list[int]] = field(default_factory=dict)
     reads: dict[int, tuple[str, ...]] = field(default_factory=dict)  # of nodes that read other values than their inputs
-    repeated: set[int] = field(default_factory=set)  # nodes that each of their users computes for itself
+    repeated: dict[int, set[int]] = field(default_factory=dict)  # nodes, and which users compute them for themselves
 
     def __post_init__(self) -> None:
         for i, proto in enumerate(self.protos):
@@ -67,12 +67,12 @@ class GraphView:
     def producers_of(self, i: int, *, through: bool = True) -> list[int]:
         """The nodes that make what node `i` and its bodies read, each once, in the order of the inputs.
 
-        `through`: in the place of those that their users compute for themselves, what makes their inputs.
+        `through`: in the place of those that it computes for itself, what makes their inputs.
         """
         names = [*self.reads.get(i, self.protos[i].input), *self.captures.get(i, ())]
         found = [self.producer[n] for n in names if n in self.producer]
-        if through and not self.repeated.isdisjoint(found):  # none of them reads what another one gives
-            found = [q for p in found for q in (self.producers_of(p) if p in self.repeated else [p])]
+        if through and self.repeated:  # none of them reads what another one gives
+            found = [q for p in found for q in (self.producers_of(p) if i in self.repeated.get(p, ()) else [p])]
         return list(dict.fromkeys(found))
 
     def bypass(self, i: int, name: str, between: Collection[int]) -> None:
