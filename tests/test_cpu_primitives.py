@@ -214,7 +214,7 @@ def test_bounds(op: str, lines: str, bound: str) -> None:
 def test_older_machines(instructions: str) -> None:
     """The library picks its loops once for a process, so the tests of those for older machines run in another one."""
     folder = Path(__file__).parent
-    files = [str(folder / name) for name in ("test_cpu_primitives.py", "test_cpu_engine.py")]
+    files = [str(folder / name) for name in ("test_cpu_primitives.py", "test_cpu_engine.py", "test_cpu_bytes.py")]
     result = subprocess.run(
         [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
         env=os.environ | {"ONNXFUSE_CPU": instructions},

@@ -27,6 +27,7 @@ POINTWISE = {
     "chain": "a = Relu (h) b = Exp (a) c = MatMul (b, w) d = Abs (c) y = Sqrt (d)",
     "residual": "a = Relu (h) b = Add (a, h) c = MatMul (b, w) d = Mul (c, b) y = Tanh (d)",
     "beside what a run brings": "a = Mul (x, h) b = Sigmoid (a) y = MatMul (b, w)",
+    "two results": "a = Add (h, x) b = LeakyRelu (a) c = MatMul (b, w) y = MatMul (a, c)",
     "twice": "a = Sin (h) b = Cos (h) c = Mul (a, b) y = MatMul (c, w)",
 }
 # What reads other elements than it makes, and has its input's shape.
@@ -45,6 +46,7 @@ APART = {
 }
 # On the CPU, nothing is read through a roll.
 MUST_NOT = [(name, target) for name in APART for target in ("cpu", "cuda") if (name, target) != ("rolled", "cpu")]
+# The input is read for the second result when the first is stored.
 SEVERAL = "a = Sin (h) b = Cos (h) c = MatMul (a, w) d = MatMul (b, w) e = MatMul (a, b) f = Add (c, d) y = Add (f, e)"
 
 

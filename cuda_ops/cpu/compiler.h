@@ -125,8 +125,8 @@ class Compiler {
   void write_value(int v);
   void write_item(int stage);
   void write_pass(int pass);
-  int64_t stored_bytes() const;
-  bool outputs_take_of_cache(int64_t share) const;  // one part in so many of the last level, or more
+  int64_t largest_output() const;                   // bytes
+  bool output_takes_of_cache(int64_t share) const;  // one of them: one part in so many of the last level, or more
   // About what an item costs, in nanoseconds.
   void estimate();
 

@@ -65,6 +65,38 @@ struct Plan {
   std::vector<KernelPlan> kernels;
 };
 
+// Whether a kernel that stores an output has read an input by then. A value is computed where it stands, or by the only
+// statement that reads it.
+bool reads_before_storing(const Kernel& kernel, int input, int output) {
+  const auto is_read = [&](int v) {
+    const Statement& s = kernel.statements[static_cast<size_t>(v)];
+    return s.op == Op::input && s.tensor == input;
+  };
+  const int count = static_cast<int>(kernel.statements.size());
+  std::vector<int> first_reader(kernel.statements.size(), count), last_reader(kernel.statements.size(), -1);
+  for (int v = 0; v < count; ++v) {
+    const Statement& s = kernel.statements[static_cast<size_t>(v)];
+    for (int k = 0; k < s.operand_count; ++k) {
+      int& first = first_reader[static_cast<size_t>(s.operands[k])];
+      first = std::min(first, v);
+      last_reader[static_cast<size_t>(s.operands[k])] = v;
+    }
+  }
+  int stored = count;
+  for (const Output& o : kernel.outputs) {
+    if (is_read(o.value)) return false;
+    if (o.tensor == output) stored = std::min(stored, o.value);
+    last_reader[static_cast<size_t>(o.value)] = -1;  // it is computed where it stands
+  }
+  for (int v = 0; v < count; ++v) {
+    const Statement& s = kernel.statements[static_cast<size_t>(v)];
+    const int last = last_reader[static_cast<size_t>(v)];
+    const int computed = last == first_reader[static_cast<size_t>(v)] ? last : v;
+    if (computed > stored && std::any_of(s.operands, s.operands + s.operand_count, is_read)) return false;
+  }
+  return true;
+}
+
 class CpuEngine : public Engine {
  public:
   explicit CpuEngine(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
@@ -76,11 +108,10 @@ class CpuEngine : public Engine {
 
   // An instruction that stores one of several outputs may come before another that reads the input again.
   bool may_overwrite(const BoundProgram& bound, int input, int output) const override {
-    const auto single = [&](const Kernel& kernel) {
-      return kernel.outputs.size() == 1 || std::none_of(kernel.outputs.begin(), kernel.outputs.end(),
-                                                        [&](const Output& o) { return o.tensor == output; });
+    const auto in_order = [&](const Kernel& kernel) {
+      return kernel.outputs.size() == 1 || reads_before_storing(kernel, input, output);
     };
-    return std::all_of(program_->kernels.begin(), program_->kernels.end(), single) &&
+    return std::all_of(program_->kernels.begin(), program_->kernels.end(), in_order) &&
            is_pointwise(*program_, bound, input, output);
   }
 

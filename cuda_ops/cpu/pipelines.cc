@@ -10,7 +10,8 @@ namespace {
 int operand_count(const Instruction& i) {
   if (i.work == Work::multiply_add) return 3;
   if (i.work == Work::exp_of_difference || i.work == Work::fold_products || i.work == Work::share) return 2;
-  if (i.work != Work::primitive) return 1;
+  if (i.work != Work::primitive && i.work != Work::comparison && i.work != Work::logic && i.work != Work::where)
+    return 1;
   switch (i.op) {
 #define ONNXFUSE_REDUCTION(...)
 #define ONNXFUSE_PRIMITIVE(name, arity, ...) \
@@ -31,8 +32,31 @@ size_t accumulator_size(Op op) {
 
 bool reduces(Work work) { return work == Work::fold || work == Work::fold_products || work == Work::accumulate; }
 bool folds(Work work) { return work == Work::fold || work == Work::fold_products; }
-bool narrows(Work work) { return work == Work::store_f16 || work == Work::store_bf16; }
-bool widens(Work work) { return work == Work::load_f16 || work == Work::load_bf16; }
+bool gives_bool(Work work) { return work == Work::comparison || work == Work::logic; }
+bool narrows(Work work) { return work == Work::store_f16 || work == Work::store_bf16 || work == Work::store_byte; }
+
+// Bytes of an element in memory.
+size_t operand_size(Work work, int operand) {
+  switch (work) {
+    case Work::load_f16:
+    case Work::load_bf16:
+      return 2;
+    case Work::load_bool:
+    case Work::load_u8:
+    case Work::load_i8:
+    case Work::logic:
+      return 1;
+    case Work::where:
+      return operand == 0 ? 1 : sizeof(float);
+    default:
+      return sizeof(float);
+  }
+}
+
+size_t result_size(Work work) {
+  if (gives_bool(work) || work == Work::store_byte) return 1;
+  return narrows(work) ? 2 : sizeof(float);
+}
 
 class Former {
  public:
@@ -100,10 +124,11 @@ class Former {
 
   // Whether the value goes to an output that nothing reads again.
   bool may_stream(const Instruction& i) const {
-    return plan_.streams && streamed_.count(i.out) > 0 && !reduces(i.work) && !narrows(i.work);
+    return plan_.streams && streamed_.count(i.out) > 0 && !reduces(i.work) && !narrows(i.work) && !gives_bool(i.work);
   }
 
   Work store_of(const Instruction& i) {
+    if (gives_bool(i.work)) return Work::store_bool;
     streams_ |= may_stream(i);
     return may_stream(i) ? Work::stream : Work::store;
   }
@@ -162,7 +187,7 @@ class Former {
       const uint16_t regs[3] = {code[i].a, code[i].b, code[i].c};
       const uint32_t steps[3] = {code[i].step_a, code[i].step_b, code[i].step_c};
       for (int k = 0; k < operand_count(code[i]); ++k) {
-        if (widens(code[i].work) || inputs.erase(regs[k]) == 0) continue;
+        if (operand_size(code[i].work, k) != sizeof(float) || inputs.erase(regs[k]) == 0) continue;
         Pipeline::Part part = {tile_.stage(Work::ask, Op::input, nullptr), {}, -1};
         Pipeline::Rest rest = {tile_.ask, {}, {}, -1};
         part.streams[0] = rest.in[0] = stream(p, code[i], regs[k], sizeof(float), steps[k]);
@@ -183,11 +208,11 @@ class Former {
     for (int k = 0; k < operand_count(i); ++k) {
       const bool element = (i.scalars >> k & 1) != 0;
       sources[k] = element ? Source::element : regs[k] == block ? Source::block : Source::memory;
-      part.streams[k] = stream(p, i, regs[k], element ? 0 : widens(i.work) ? 2 : 4, steps[k]);
+      part.streams[k] = stream(p, i, regs[k], element ? 0 : operand_size(i.work, k), steps[k]);
       rest.in[k] = part.streams[k];
     }
     rest.fn = i.fn;
-    rest.out = stream(p, i, i.out, narrows(i.work) ? 2 : 4, i.step_out);
+    rest.out = stream(p, i, i.out, result_size(i.work), i.step_out);
     if (folds(i.work)) {
       if (i.work == Work::fold && sources[0] == Source::block && code[at - 1].work == Work::exp_of_difference)
         sum_with_exp(p, code[at - 1], i.op);

@@ -110,6 +110,12 @@ static Stage pick_stage_of_primitive(Op op, const Source* sources) {
       return pick_unary<V_neg>(sources[0]);
     case Op::op_reciprocal:
       return pick_unary<V_reciprocal>(sources[0]);
+    case Op::op_round:
+      return pick_unary<V_function<rounded>>(sources[0]);
+    case Op::op_floor:
+      return pick_unary<V_function<floor_of>>(sources[0]);
+    case Op::op_ceil:
+      return pick_unary<V_function<ceil_of>>(sources[0]);
 #define ONNXFUSE_FUNCTION(name) \
   case Op::op_##name:           \
     return pick_function<value_of<P_##name>>(sources[0]);
@@ -142,6 +148,77 @@ static Stage pick_stage_of_primitive(Op op, const Source* sources) {
   }
 }
 
+template <class F, Source a>
+static Stage pick_comparison_second(Source b) {
+  ONNXFUSE_BY_SOURCE(b, (comparison_stage<F, a, S>))
+}
+template <class F>
+static Stage pick_comparison(const Source* sources) {
+  ONNXFUSE_BY_SOURCE(sources[0], (pick_comparison_second<F, S>(sources[1])))
+}
+
+static Stage pick_stage_of_comparison(Op op, const Source* sources) {
+  const Source twice[2] = {sources[0], sources[0]};  // of one operand
+  switch (op) {
+    case Op::op_equal:
+      return pick_comparison<V_equal>(sources);
+    case Op::op_less:
+      return pick_comparison<V_less>(sources);
+    case Op::op_less_equal:
+      return pick_comparison<V_less_equal>(sources);
+    case Op::op_greater:
+      return pick_comparison<V_greater>(sources);
+    case Op::op_greater_equal:
+      return pick_comparison<V_greater_equal>(sources);
+    case Op::op_isnan:
+      return pick_comparison<V_isnan>(twice);
+    case Op::op_isinf:
+      return pick_comparison<V_isinf>(twice);
+    default:
+      return nullptr;
+  }
+}
+
+template <class F, Source a>
+static Stage pick_logic_second(Source b) {
+  return b == kBlockSource ? logic_stage<F, a, kBlockSource> : b == kMemory ? logic_stage<F, a, kMemory> : nullptr;
+}
+template <class F>
+static Stage pick_logic(Source a, Source b) {
+  return a == kBlockSource ? pick_logic_second<F, kBlockSource>(b)
+         : a == kMemory    ? pick_logic_second<F, kMemory>(b)
+                           : nullptr;
+}
+
+static Stage pick_stage_of_logic(Op op, const Source* sources) {
+  switch (op) {
+    case Op::op_not:
+      return pick_logic<V_not>(sources[0], sources[0]);
+    case Op::op_and:
+      return pick_logic<V_and>(sources[0], sources[1]);
+    case Op::op_or:
+      return pick_logic<V_or>(sources[0], sources[1]);
+    case Op::op_xor:
+      return pick_logic<V_xor>(sources[0], sources[1]);
+    default:
+      return nullptr;
+  }
+}
+
+template <Source condition, Source a>
+static Stage pick_where_third(Source b) {
+  ONNXFUSE_BY_SOURCE(b, (where_stage<condition, a, S>))
+}
+template <Source condition>
+static Stage pick_where_second(const Source* sources) {
+  ONNXFUSE_BY_SOURCE(sources[1], (pick_where_third<condition, S>(sources[2])))
+}
+static Stage pick_where(const Source* sources) {
+  return sources[0] == kBlockSource ? pick_where_second<kBlockSource>(sources)
+         : sources[0] == kMemory    ? pick_where_second<kMemory>(sources)
+                                    : nullptr;
+}
+
 static Stage pick_fold(Op op, Source a) {
   switch (op) {
     case Op::op_reduce_max:
@@ -169,6 +246,15 @@ static StageFn find_stage(Work work, Op op, const Source* sources) {
   switch (work) {
     case Work::primitive:
       stage = pick_stage_of_primitive(op, sources);
+      break;
+    case Work::comparison:
+      stage = pick_stage_of_comparison(op, sources);
+      break;
+    case Work::logic:
+      stage = pick_stage_of_logic(op, sources);
+      break;
+    case Work::where:
+      stage = pick_where(sources);
       break;
     case Work::multiply_add:
       stage = pick_multiply_add(sources);
@@ -204,6 +290,15 @@ static StageFn find_stage(Work work, Op op, const Source* sources) {
     case Work::load_bf16:
       stage = load_stage<convert_loop<float, uint16_t, bfloat_to_float>>;
       break;
+    case Work::load_bool:
+      stage = sources[0] == kBlockSource ? load_bool_stage<kBlockSource> : load_bool_stage<kMemory>;
+      break;
+    case Work::load_u8:
+      stage = load_byte_stage<uint8_t>;
+      break;
+    case Work::load_i8:
+      stage = load_byte_stage<int8_t>;
+      break;
     case Work::store:
       stage = store_stage;
       break;
@@ -215,6 +310,12 @@ static StageFn find_stage(Work work, Op op, const Source* sources) {
       break;
     case Work::store_bf16:
       stage = narrow_stage<convert_loop<uint16_t, float, float_to_bfloat>>;
+      break;
+    case Work::store_bool:
+      stage = store_bool_stage;
+      break;
+    case Work::store_byte:
+      stage = store_byte_stage;
       break;
     case Work::end:
       stage = last_stage;

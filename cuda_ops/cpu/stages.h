@@ -221,11 +221,12 @@ struct V_reciprocal {
   static inline Vector value(Vector a) { return splat(1) / a; }
 };
 
-#if defined(ONNXFUSE_VECTOR_FUNCTIONS)
 template <Vector (*f)(Vector)>
 struct V_function {
   static inline Vector value(Vector a) { return f(a); }
 };
+
+#if defined(ONNXFUSE_VECTOR_FUNCTIONS)
 struct V_exp_of_difference {
   static inline Vector value(Vector a, Vector b) { return exp_of_difference(a, b); }
 };

@@ -42,11 +42,15 @@ struct ScanFns {
 
 // Pipelines: chains of float operations over blocks of elements that stay in vector registers.
 
-// What a step does: a primitive; a loop of two operations, as in TileKernels; taking the block into a reduction, or
-// each of its elements into an accumulator of its own; from or to a tensor; nothing, at the end.
+// What a step does: a primitive of floats; one that gives bools of floats, or of bools; a choice of floats by bools; a
+// loop of two operations, as in TileKernels; taking the block into a reduction, or each of its elements into an
+// accumulator of its own; from or to a tensor or tile, which may be of bytes; nothing, at the end.
 enum class Work : uint8_t {
   none,
   primitive,
+  comparison,
+  logic,
+  where,
   multiply_add,
   exp_of_difference,
   exp_and_sum,        // with the fold after it
@@ -59,10 +63,15 @@ enum class Work : uint8_t {
   load,
   load_f16,
   load_bf16,
+  load_bool,
+  load_u8,
+  load_i8,
   store,
   stream,
   store_f16,
   store_bf16,
+  store_bool,
+  store_byte,
   end
 };
 

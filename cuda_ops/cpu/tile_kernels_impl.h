@@ -32,6 +32,7 @@ namespace {
 #include "argument_loops.h"
 #include "scan_loops.h"
 #include "stages.h"
+#include "byte_stages.h"
 #include "folds.h"
 #include "stage_table.h"
 // clang-format on

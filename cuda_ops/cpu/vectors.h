@@ -74,6 +74,38 @@ static inline Vector less(Vector a, Vector b) {
 #endif
 }
 
+// To an integer: the nearest, of two the even one; the next below; the next above.
+static inline Vector rounded(Vector v) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_roundscale_ps(0xffff, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__AVX2__)
+  return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+  for (size_t j = 0; j < kVector; ++j) v[j] = __builtin_rintf(v[j]);
+  return v;
+#endif
+}
+static inline Vector floor_of(Vector v) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_roundscale_ps(0xffff, v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+#elif defined(__AVX2__)
+  return _mm256_floor_ps(v);
+#else
+  for (size_t j = 0; j < kVector; ++j) v[j] = __builtin_floorf(v[j]);
+  return v;
+#endif
+}
+static inline Vector ceil_of(Vector v) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_roundscale_ps(0xffff, v, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+#elif defined(__AVX2__)
+  return _mm256_ceil_ps(v);
+#else
+  for (size_t j = 0; j < kVector; ++j) v[j] = __builtin_ceilf(v[j]);
+  return v;
+#endif
+}
+
 // The largest element, where none is NaN.
 static inline float largest(Vector v) {
 #if defined(__AVX512F__)

@@ -49,7 +49,7 @@ void Compiler::write_call(int v, const int* operands, int count, Work work, cons
   place(v).reg = destination(v);
   Instruction i = in_steps ? call_in_steps(fn, operand(v), in, count)
                            : call(fn, form, place(v).reg, in[0].reg, in[1].reg, in[2].reg);
-  if (statement(v).type == Type::f32) i.work = work;
+  i.work = work;
   i.op = statement(v).op;
   i.scalars = scalars;
   code(v).push_back(i);
@@ -117,12 +117,34 @@ static bool has_exact_reciprocal(double divisor) {
   return std::fabs(std::frexp(divisor, &exponent)) == 0.5 && exponent > -100 && exponent < 100;
 }
 
+// What a primitive is in a pipeline, of operands of the type.
+static Work work_of(const Statement& s, Type type) {
+  if (s.op == Op::op_where) return type == Type::f32 ? Work::where : Work::none;
+  if (type == Type::f32) return s.type == Type::f32 ? Work::primitive : Work::comparison;
+  return type == Type::boolean && s.op != Op::op_equal ? Work::logic : Work::none;
+}
+
+static Work work_of_cast(Type from, Type to) {
+  if (from == Type::f32) return to == Type::u8 || to == Type::i8 ? Work::store_byte : Work::none;
+  if (to != Type::f32) return Work::none;
+  switch (from) {
+    case Type::boolean:
+      return Work::load_bool;
+    case Type::u8:
+      return Work::load_u8;
+    case Type::i8:
+      return Work::load_i8;
+    default:
+      return Work::none;
+  }
+}
+
 void Compiler::write_primitive(int v) {
   if (analysis_.softmax_operand(v) >= 0) return write_softmax(v);
   const Statement& s = statement(v);
   const Type type = statement(s.operands[s.operand_count - 1]).type;  // of where: the values'
   if (s.op == Op::cast)
-    return write_call(v, s.operands, 1, Work::none, [&](unsigned) { return tile_.cast(type, s.type); });
+    return write_call(v, s.operands, 1, work_of_cast(type, s.type), [&](unsigned) { return tile_.cast(type, s.type); });
   if (s.op == Op::op_add && (value(s.operands[0]).absorbed || value(s.operands[1]).absorbed))
     return write_multiply_add(v);
   if (s.op == Op::op_exp && value(s.operands[0]).absorbed)
@@ -145,7 +167,7 @@ void Compiler::write_primitive(int v) {
     i.b = constant_of(static_cast<float>(1 / statement(s.operands[1]).literal.f));
     return;
   }
-  write_call(v, s.operands, s.operand_count, type == Type::f32 ? Work::primitive : Work::none,
+  write_call(v, s.operands, s.operand_count, work_of(s, type),
              [&](unsigned scalars) { return tile_.primitive(s.op, type, scalars); });
 }
 
@@ -174,7 +196,7 @@ void Compiler::write_softmax(int v) {
   // come from an input: where a tile is computed first, that waits for memory in turn (1.3 times as long as in the
   // caches).
   const bool can_stream = direct && layout_.reduced_points <= kWholeRow && analysis_.direct_store(v) >= 0 &&
-                          value(v).readers == 1 && outputs_take_of_cache(kStreamedSoftmaxShare);
+                          value(v).readers == 1 && output_takes_of_cache(kStreamedSoftmaxShare);
   const Streaming streams = !can_stream     ? Streaming::never
                             : plan_.streams ? Streaming::always
                                             : Streaming::by_one_thread;

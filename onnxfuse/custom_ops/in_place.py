@@ -10,7 +10,7 @@ from __future__ import annotations
 from onnxfuse.custom_ops.primitives import PRIMITIVES
 from onnxfuse.custom_ops.program import FIRST_ROLL, ONE, Apply, Input, Kernel, Output, Program
 
-__all__ = ["OVERWRITTEN", "is_pointwise"]
+__all__ = ["OVERWRITTEN", "is_pointwise", "reads_before_storing"]
 
 # Of the inputs of a FusedElementwise, the first so many are those that may be written over (cuda_ops/in_place.h).
 OVERWRITTEN = 4
@@ -31,6 +31,27 @@ def is_pointwise(program: Program, tensor: int, output: int) -> bool:
         if not all(_has_all_dims(kernel, o) and _same_places(s, o) for s in reads for o in stores):
             return False
     return True
+
+
+def reads_before_storing(program: Program, tensor: int, output: int) -> bool:
+    """Whether the CPU engine has read all of a point's elements of an input when it stores that of an output.
+
+    A value is computed where it stands, or by the only statement that reads it (cuda_ops/cpu/engine.cc).
+    """
+    return all(_reads_before_storing(k, tensor, output) for k in program.kernels if len(k.outputs) > 1)
+
+
+def _reads_before_storing(kernel: Kernel, tensor: int, output: int) -> bool:
+    read = {v for v, s in enumerate(kernel.statements) if isinstance(s, Input) and s.tensor == tensor}
+    readers: dict[int, set[int]] = {}
+    for v, statement in enumerate(kernel.statements):
+        for operand in statement.operands if isinstance(statement, Apply) else ():
+            readers.setdefault(operand, set()).add(v)
+    outputs = {o.value for o in kernel.outputs}
+    stored = min((o.value for o in kernel.outputs if o.tensor == output), default=len(kernel.statements))
+    computed = {v: max(users) for v, users in readers.items() if len(users) == 1 and v not in outputs}
+    users = {user for v in read for user in readers.get(v, ())}
+    return not outputs & read and all(computed.get(user, user) <= stored for user in users)
 
 
 def _is_elementwise(kernel: Kernel) -> bool:

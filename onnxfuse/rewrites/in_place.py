@@ -5,8 +5,8 @@ first inputs, and must not be, is a FusedOutOfPlace; all others are FusedElement
 
 An output can be put there where shape and size of the elements are the same, or not known, and a node of the same graph
 makes the input: what a run brings, weights, and what lies outside of a body are never written over. It must not be
-where an element is computed from other elements than the same (`is_pointwise`); nor on the CPU where a node has several
-outputs, since one may be stored before what makes the next is read.
+where an element is computed from other elements than the same (`is_pointwise`); nor on the CPU where a kernel has
+several outputs and one of the others is computed from the input after the first is stored (`reads_before_storing`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import replace
 import onnx_graphsurgeon as gs
 
 from onnxfuse.custom_ops import DOMAIN, OUT_OF_PLACE, REWRITES
-from onnxfuse.custom_ops.in_place import OVERWRITTEN, is_pointwise
+from onnxfuse.custom_ops.in_place import OVERWRITTEN, is_pointwise, reads_before_storing
 from onnxfuse.custom_ops.program import Input, Program
 from onnxfuse.custom_ops.types import size
 from onnxfuse.editing import ModelEditor
@@ -60,13 +60,12 @@ def name_op_types(editor: ModelEditor, target: str) -> dict[str, tuple[str, str]
 
 def _kept(node: gs.Node, program: Program, made: set[str], target: str) -> list[int]:
     """The inputs that the first output must not be put over, though it could be. `made` is what nodes here make."""
-    single = len(program.outputs) == 1 or target != "cpu"
     return [
         k
         for k, tensor in enumerate(node.inputs)
         if tensor.name in made
         and _could_be_alike(program, k, tensor, node.outputs[0])
-        and not (single and is_pointwise(program, k, 0))
+        and not (is_pointwise(program, k, 0) and (target != "cpu" or reads_before_storing(program, k, 0)))
     ]
 
 
