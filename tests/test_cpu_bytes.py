@@ -120,6 +120,38 @@ def test_logic(op: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("op", COMPARISONS)
+@pytest.mark.parametrize("type_", ["i32", "i64"])
+def test_comparisons_of_integers(type_: str, op: str, n: int) -> None:
+    """A class of rows against one of columns, and against a number; what is compared becomes a float as well."""
+    dtype = np.dtype({"i32": "int32", "i64": "int64"}[type_])
+    rng = np.random.default_rng(n)
+    large = np.array([np.iinfo(dtype).min, np.iinfo(dtype).max, 0], dtype)
+    x, row, column = (
+        np.where(rng.random(s) < 0.3, rng.choice(large, s), rng.integers(-3, 3, s)).astype(dtype)
+        for s in ((3, n), (1, n), (3, 1))
+    )
+    text = program(
+        f"""%0 = input 0 {type_} [d0, d1]
+        %1 = input 1 {type_} [0, d1]
+        %2 = input 2 {type_} [d0, 0]
+        %3 = {op} bool %2 %1
+        %4 = cast f32 %3
+        %5 = cast f32 %0
+        %6 = add f32 %4 %5
+        %7 = const {type_} 1
+        %8 = {op} bool %0 %7
+        %9 = where f32 %8 %6 %5""",
+        "bool [d0, d1] %3",
+        "f32 [d0, d1] %6",
+        "f32 [d0, d1] %9",
+    )
+    first, second = COMPARISONS[op](column, row), COMPARISONS[op](x, dtype.type(1))
+    total = first.astype(np.float32) + x.astype(np.float32)
+    expect(text, [x, row, column], first, total, np.where(second, total, x.astype(np.float32)))
+
+
+@pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("type_", ["u8", "i8"])
 def test_bytes_to_bytes(type_: str, n: int) -> None:
     """As a DequantizeLinear and a QuantizeLinear compute them."""

@@ -65,6 +65,20 @@ static void comparison_stage(ONNXFUSE_STAGE_PARAMETERS) {
   ONNXFUSE_NEXT(b);
 }
 
+// Of integers, which are never in the block: through memory, by loops that the compiler vectorizes.
+template <class P, class T, bool a_element, bool b_element>
+static void integer_comparison_stage(ONNXFUSE_STAGE_PARAMETERS) {
+  Block b = ONNXFUSE_BLOCK;
+  const T* pa = reinterpret_cast<const T*>(step->operand[0]) + (a_element ? 0 : at);
+  const T* pb = reinterpret_cast<const T*>(step->operand[1]) + (b_element ? 0 : at);
+  const T a0 = *pa, b0 = *pb;
+  alignas(64) int32_t t[kBlock];
+  ONNXFUSE_VECTORIZE
+  for (size_t i = 0; i < kBlock; ++i) t[i] = P::value(a_element ? a0 : pa[i], b_element ? b0 : pb[i], T()) ? -1 : 0;
+  __builtin_memcpy(&b, t, sizeof t);
+  ONNXFUSE_NEXT(b);
+}
+
 template <class F, Source a, Source b_>
 static void logic_stage(ONNXFUSE_STAGE_PARAMETERS) {
   Block b = ONNXFUSE_BLOCK;

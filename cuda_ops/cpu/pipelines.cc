@@ -7,11 +7,15 @@
 namespace onnxfuse::cpu {
 namespace {
 
+bool gives_bool(Work work) {
+  return work == Work::comparison || work == Work::comparison_of_i32 || work == Work::comparison_of_i64 ||
+         work == Work::logic;
+}
+
 int operand_count(const Instruction& i) {
   if (i.work == Work::multiply_add) return 3;
   if (i.work == Work::exp_of_difference || i.work == Work::fold_products || i.work == Work::share) return 2;
-  if (i.work != Work::primitive && i.work != Work::comparison && i.work != Work::logic && i.work != Work::where)
-    return 1;
+  if (i.work != Work::primitive && i.work != Work::where && !gives_bool(i.work)) return 1;
   switch (i.op) {
 #define ONNXFUSE_REDUCTION(...)
 #define ONNXFUSE_PRIMITIVE(name, arity, ...) \
@@ -32,7 +36,6 @@ size_t accumulator_size(Op op) {
 
 bool reduces(Work work) { return work == Work::fold || work == Work::fold_products || work == Work::accumulate; }
 bool folds(Work work) { return work == Work::fold || work == Work::fold_products; }
-bool gives_bool(Work work) { return work == Work::comparison || work == Work::logic; }
 bool narrows(Work work) { return work == Work::store_f16 || work == Work::store_bf16 || work == Work::store_byte; }
 
 // Bytes of an element in memory.
@@ -48,6 +51,9 @@ size_t operand_size(Work work, int operand) {
       return 1;
     case Work::where:
       return operand == 0 ? 1 : sizeof(float);
+    case Work::comparison_of_i64:
+    case Work::load_i64:
+      return 8;
     default:
       return sizeof(float);
   }

@@ -179,6 +179,31 @@ static Stage pick_stage_of_comparison(Op op, const Source* sources) {
   }
 }
 
+template <class T, class P>
+static Stage pick_integer_comparison(const Source* sources) {
+  const bool a = sources[0] == kElement, b = sources[1] == kElement;
+  return a ? (b ? nullptr : integer_comparison_stage<P, T, true, false>)
+           : (b ? integer_comparison_stage<P, T, false, true> : integer_comparison_stage<P, T, false, false>);
+}
+
+template <class T>
+static Stage pick_stage_of_integers(Op op, const Source* sources) {
+  switch (op) {
+    case Op::op_equal:
+      return pick_integer_comparison<T, P_equal>(sources);
+    case Op::op_less:
+      return pick_integer_comparison<T, P_less>(sources);
+    case Op::op_less_equal:
+      return pick_integer_comparison<T, P_less_equal>(sources);
+    case Op::op_greater:
+      return pick_integer_comparison<T, P_greater>(sources);
+    case Op::op_greater_equal:
+      return pick_integer_comparison<T, P_greater_equal>(sources);
+    default:
+      return nullptr;
+  }
+}
+
 template <class F, Source a>
 static Stage pick_logic_second(Source b) {
   return b == kBlockSource ? logic_stage<F, a, kBlockSource> : b == kMemory ? logic_stage<F, a, kMemory> : nullptr;
@@ -250,6 +275,12 @@ static StageFn find_stage(Work work, Op op, const Source* sources) {
     case Work::comparison:
       stage = pick_stage_of_comparison(op, sources);
       break;
+    case Work::comparison_of_i32:
+      stage = pick_stage_of_integers<int32_t>(op, sources);
+      break;
+    case Work::comparison_of_i64:
+      stage = pick_stage_of_integers<int64_t>(op, sources);
+      break;
     case Work::logic:
       stage = pick_stage_of_logic(op, sources);
       break;
@@ -285,10 +316,10 @@ static StageFn find_stage(Work work, Op op, const Source* sources) {
       stage = sources[0] == kMemory ? unary_stage<V_identity, kMemory> : unary_stage<V_identity, kElement>;
       break;
     case Work::load_f16:
-      stage = load_stage<load_half>;
+      stage = load_stage<uint16_t, load_half>;
       break;
     case Work::load_bf16:
-      stage = load_stage<convert_loop<float, uint16_t, bfloat_to_float>>;
+      stage = load_stage<uint16_t, convert_loop<float, uint16_t, bfloat_to_float>>;
       break;
     case Work::load_bool:
       stage = sources[0] == kBlockSource ? load_bool_stage<kBlockSource> : load_bool_stage<kMemory>;
@@ -298,6 +329,12 @@ static StageFn find_stage(Work work, Op op, const Source* sources) {
       break;
     case Work::load_i8:
       stage = load_byte_stage<int8_t>;
+      break;
+    case Work::load_i32:
+      stage = load_stage<int32_t, cast_loop<float, int32_t>>;
+      break;
+    case Work::load_i64:
+      stage = load_stage<int64_t, cast_loop<float, int64_t>>;
       break;
     case Work::store:
       stage = store_stage;

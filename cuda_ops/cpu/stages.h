@@ -169,12 +169,12 @@ static void fence() {
 #endif
 }
 
-// From and to the 16-bit floats.
-template <TileFn fn>
+// From another type, and to the 16-bit floats.
+template <class T, TileFn fn>
 static void load_stage(ONNXFUSE_STAGE_PARAMETERS) {
   Block b = ONNXFUSE_BLOCK;
   alignas(64) float t[kBlock];
-  fn(t, reinterpret_cast<const uint16_t*>(step->operand[0]) + at, nullptr, nullptr, kBlock);
+  fn(t, reinterpret_cast<const T*>(step->operand[0]) + at, nullptr, nullptr, kBlock);
   __builtin_memcpy(&b, t, sizeof t);
   ONNXFUSE_NEXT(b);
 }

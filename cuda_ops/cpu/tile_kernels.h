@@ -42,13 +42,15 @@ struct ScanFns {
 
 // Pipelines: chains of float operations over blocks of elements that stay in vector registers.
 
-// What a step does: a primitive of floats; one that gives bools of floats, or of bools; a choice of floats by bools; a
-// loop of two operations, as in TileKernels; taking the block into a reduction, or each of its elements into an
-// accumulator of its own; from or to a tensor or tile, which may be of bytes; nothing, at the end.
+// What a step does: a primitive of floats; one that gives bools of floats, of integers, or of bools; a choice of floats
+// by bools; a loop of two operations, as in TileKernels; taking the block into a reduction, or each of its elements
+// into an accumulator of its own; from or to a tensor or tile, which may be of bytes; nothing, at the end.
 enum class Work : uint8_t {
   none,
   primitive,
   comparison,
+  comparison_of_i32,
+  comparison_of_i64,
   logic,
   where,
   multiply_add,
@@ -66,6 +68,8 @@ enum class Work : uint8_t {
   load_bool,
   load_u8,
   load_i8,
+  load_i32,
+  load_i64,
   store,
   stream,
   store_f16,

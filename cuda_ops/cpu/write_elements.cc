@@ -121,7 +121,9 @@ static bool has_exact_reciprocal(double divisor) {
 static Work work_of(const Statement& s, Type type) {
   if (s.op == Op::op_where) return type == Type::f32 ? Work::where : Work::none;
   if (type == Type::f32) return s.type == Type::f32 ? Work::primitive : Work::comparison;
-  return type == Type::boolean && s.op != Op::op_equal ? Work::logic : Work::none;
+  if (type == Type::boolean) return s.op == Op::op_equal ? Work::none : Work::logic;
+  if (s.type != Type::boolean) return Work::none;
+  return type == Type::i32 ? Work::comparison_of_i32 : type == Type::i64 ? Work::comparison_of_i64 : Work::none;
 }
 
 static Work work_of_cast(Type from, Type to) {
@@ -134,6 +136,10 @@ static Work work_of_cast(Type from, Type to) {
       return Work::load_u8;
     case Type::i8:
       return Work::load_i8;
+    case Type::i32:
+      return Work::load_i32;
+    case Type::i64:
+      return Work::load_i64;
     default:
       return Work::none;
   }
