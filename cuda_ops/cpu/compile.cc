@@ -23,9 +23,9 @@ constexpr int64_t kStreamedShare = 4;
 
 KernelPlan Compiler::compile() {
   plan_.streams = output_takes_of_cache(kStreamedShare);
-  plan_.asks_ahead =
-      analysis_.passes() > 0 && comes_from_memory(bound_) &&
-      (layout_.schedule == Schedule::band || (layout_.schedule == Schedule::column && layout_.blocks == 1));
+  plan_.asks_ahead = comes_from_memory(bound_) &&
+                     (layout_.schedule == Schedule::band ||
+                      (layout_.schedule == Schedule::column && (layout_.blocks == 1 || analysis_.passes() == 0)));
   plan_.item_code.resize(static_cast<size_t>(analysis_.passes()) + 1);
   plan_.passes.resize(static_cast<size_t>(analysis_.passes()));
   for (int v = 0; v < analysis_.count(); ++v)
