@@ -34,7 +34,7 @@ from onnxfuse.runtime import make_session
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from models.fetch import catalogue, feeds, fetch
 
-EXCLUDED = ("inside the Conv", "into the Conv", "inside the Gemm", "constant", "computes on shapes", "QuantizeLinear")
+EXCLUDED = ("inside the Conv", "into the Conv", "inside the Gemm", "constant", "computes on shapes", "on bytes")
 FLOATS = ("f16", "bf16", "f32", "f64")
 Place = tuple[str, str]  # the path of a body ("" for the main graph) and a node's label
 

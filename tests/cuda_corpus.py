@@ -272,6 +272,26 @@ MIXED = program(
     "output 1 f64 [d0, d1] %8",
     "output 2 bool [d0, d1] %1",
 )
+QUANTIZED = program(  # from bytes to bytes
+    "d0 d1",
+    "%0 = input 0 u8 [d0, d1]",
+    "%1 = cast f32 %0",
+    "%2 = const f32 3.0",
+    "%3 = sub f32 %1 %2",
+    "%4 = const f32 0.05",
+    "%5 = mul f32 %3 %4",
+    "%6 = input 1 f16 [d1]",
+    "%7 = add f32 %5 %6",
+    "%8 = const f32 0.07",
+    "%9 = div f32 %7 %8",
+    "%10 = const f32 -128.0",
+    "%11 = max f32 %9 %10",
+    "%12 = const f32 127.0",
+    "%13 = min f32 %11 %12",
+    "%14 = round f32 %13",
+    "%15 = cast i8 %14",
+    "output 0 i8 [d0, d1] %15",
+)
 STRIDED = program(  # a slice with steps, a reversal, a transposition; a result that lacks a dimension
     "d0 d1=6",
     "%0 = input 0 f32 [d0, 2*d1+3]",
@@ -369,6 +389,8 @@ def schedules() -> Iterator[Case]:
     yield Case("layer_norm-f32-for-f16", layer_norm("f16"), ((64, 768), (768,), (768,)), actual={"f16": "f32"})
     yield Case("mixed", MIXED, ((33, 64), (33, 64), (64,), (33, 1)))
     yield Case("mixed-odd", MIXED, ((33, 63), (33, 63), (63,), (33, 1)))
+    yield Case("quantized", QUANTIZED, ((64, 4096), (4096,)))
+    yield Case("quantized-odd", QUANTIZED, ((33, 63), (63,)))
     yield Case("strided", STRIDED, ((40, 20), (6, 40), (40,)))
     yield Case("group_norm", GROUP_NORM, ((16, 32, 196), (32, 1)))
     yield Case("group_norm-long", GROUP_NORM, ((2, 32, 50176), (32, 1)))

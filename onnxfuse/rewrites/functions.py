@@ -12,6 +12,7 @@ import onnx.inliner
 from onnxfuse.errors import ModelError
 from onnxfuse.rewrites.lowering import LOWERINGS
 from onnxfuse.rewrites.lowering.data_movement import COPIES, FREE
+from onnxfuse.rewrites.lowering.quantization import QUANTIZERS
 
 __all__ = ["inline_fusible"]
 
@@ -64,4 +65,5 @@ def _opsets(owner: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
 
 def _fusible(node: tuple[str, str]) -> bool:
     domain, op_type = node
-    return ("" if domain == "ai.onnx" else domain, op_type) in LOWERINGS and op_type not in FREE | COPIES
+    computes = op_type not in FREE | COPIES | QUANTIZERS
+    return computes and ("" if domain == "ai.onnx" else domain, op_type) in LOWERINGS

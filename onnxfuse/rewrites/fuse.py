@@ -102,9 +102,10 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
     again = {i for node in found.fused for i in node.inlined}
     for i in taken - _attach_gone(view, fragments, found.fused, taken):
         if i in again or i not in view.repeated:
-            refused.setdefault(i, "it is part of what some of its users compute; for the others it stays")
+            others = ", which ONNX Runtime may compute on bytes," if i in view.repeated else ""
+            refused.setdefault(i, f"it is part of what some of its users compute; for the others{others} it stays")
         elif i not in view.constants.nodes:
-            refused.setdefault(i, "no fused node reads it")
+            refused.setdefault(i, "no fused node reads it; ONNX Runtime may compute what does on bytes")
     for i, reason in refused.items():
         if view.protos[i].op_type not in FREE:
             refuse(i, reason)

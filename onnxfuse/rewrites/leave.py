@@ -163,7 +163,7 @@ def left_to_runtime(view: GraphView, target: str, alone: bool) -> dict[int, str]
         return reasons
     quantized = dict.fromkeys(
         on_bytes(view) if target == "cpu" else (),
-        "it stands between DequantizeLinear and QuantizeLinear, one quantized kernel in ONNX Runtime",
+        "it stands between DequantizeLinear and QuantizeLinear: ONNX Runtime computes it on bytes",
     )
     inside = inside_convolutions(view, target) | (inside_gemms(view) if target == "cpu" else {})
     return quantized | inside | reasons

@@ -81,7 +81,7 @@ class Growth:
     def join_quantizer(self, i: int) -> bool:
         """Whether a QuantizeLinear could join the region that makes its input; otherwise it has none."""
         region = self.region_of.get(self.view.producer.get(self.view.protos[i].input[0], -1))
-        reason = "no fused node makes what it quantizes"
+        reason = "no fused node makes what it quantizes; ONNX Runtime may compute both on bytes"
         if region is not None and any(self.view.protos[k].op_type not in FREE | COPIES for k in region.nodes):
             try:
                 self.join(region, self.region_of[i])
