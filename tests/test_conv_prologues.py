@@ -266,8 +266,14 @@ def test_a_constant_map_stays() -> None:
 
 def test_maps_of_maps_settle() -> None:
     """Found by random graphs: once one was in weights, the next could follow, at a second call."""
-    ends = "p = Conv (y, w, b) q = Conv (s, w) z = Add (p, q)"
-    assert moved(model_of(SPELLINGS["scale and shift"], ends=ends))[1] == []
+    model = model_of(SPELLINGS["scale and shift"], ends="p = Conv (y, w, b) q = Conv (s, w) z = Add (p, q)")
+    report = onnxfuse.optimize(model, target="cpu", drop=("s",)).report
+    assert not report.fusions
+    assert not report.respelled
+
+
+def test_what_nothing_uses_stays() -> None:
+    assert moved(model_of("y = Mul (x, c)", ends="k = Conv (y, w) z = Tanh (x)"))[1] == []
 
 
 @pytest.mark.parametrize("nodes", [

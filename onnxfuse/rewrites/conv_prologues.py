@@ -109,10 +109,11 @@ def find_prologues(view: GraphView, fused: bool) -> list[Prologue]:
     if view.opset < _OLDEST_OPSET:
         return []
     inside = inside_convolutions(view, "cpu")
+    left = view.dead() | view.constants.nodes
     found: list[Prologue] = []
     for i, proto in enumerate(view.protos):
         users = view.consumers.get(proto.output[0], ()) if proto.op_type in _STEPS and proto.output else ()
-        if not users or i in view.constants.nodes or not all(view.protos[c].op_type == "Conv" for c in users):
+        if not users or i in left or not all(view.protos[c].op_type == "Conv" for c in users):
             continue
         value, nodes, affine = _map(view, i)
         maker = view.producer.get(value)
@@ -232,7 +233,7 @@ def _numbers(view: GraphView, name: str) -> np.ndarray | None:
 def _reader(view: GraphView, i: int, value: str, affine: _Affine) -> Reader | None:
     """What becomes of a Conv that reads the map, None where it cannot take it in."""
     proto = view.protos[i]
-    if proto.domain not in ("", "ai.onnx") or len(proto.input) < 2 or list(proto.input).index(value):
+    if proto.domain not in ("", "ai.onnx") or len(proto.input) < 2:
         return None
     weights = proto.input[1]
     shape = view.type_of(weights).shape
