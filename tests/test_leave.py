@@ -35,6 +35,23 @@ def test_channel_constants_inside_conv(target: str) -> None:
     assert fused == ["Exp", "Tanh"] if target == "cpu" else ["Mul", "Add", "Exp", "Tanh"]
 
 
+NORMALIZED = "n = BatchNormalization (t, k, k, k, k) y = Relu (n)"
+
+
+@pytest.mark.parametrize(("before", "stays"), [
+    ("t = ConvTranspose (x, w)", False),
+    ("t = Transpose <perm = [0, 1, 3, 2]> (x)", False),
+    ("c = Conv (x, w) t = Add (c, x)", False),
+    ("t = Conv (x, w)", True),
+    ("c = Conv (x, w) r = Relu (c) t = Add (r, c)", True),
+    ("t = MaxPool <kernel_shape = [1, 1]> (x)", True),
+])  # fmt: skip
+def test_normalization_in_blocks_of_channels(before: str, stays: bool) -> None:
+    """There it is a Conv to ONNX Runtime; of a plain map, a pass of its own."""
+    _, fused = left(f"{before} {NORMALIZED}", "cpu", constants="<float[2] k = {2, 3}>")
+    assert ("BatchNormalization" in fused) == (not stays)
+
+
 def test_a_sum_with_its_constant_in_front_stays_outside() -> None:
     """ONNX Runtime 1.31 folds such a product, and no such sum."""
     nodes = "c = Conv (x, w) m = Mul (s, c) a = Add (s, m) e = Exp (a) y = Tanh (e)"

@@ -20,7 +20,7 @@ from models.fetch import FetchError, catalogue, feeds, fetch
 # for each sampling rate in their branches.
 PUBLISHED = {
     "ch_PP-OCRv4_rec_infer": 19,  # what its 224 other operators computed goes into convolutions
-    "ch_PP-OCRv4_det_infer": 8,  # 200 others likewise
+    "ch_PP-OCRv4_det_infer": 10,  # 200 others likewise
     "ch_ppocr_mobile_v2.0_cls_infer": 0,  # all that could be goes into convolutions
     "magika": 5,
     "silero_vad": 2,

@@ -311,6 +311,36 @@ def test_two_branches_of_equal_convolutions_agree() -> None:
     assert fused(graph, sizes={"H": 9, "W": 7}) == ["FusedElementwise"]
 
 
+@pytest.mark.parametrize(("attributes", "kernel"), [
+    ("strides = [2, 2]", (2, 2)),
+    ("strides = [2, 1], pads = [1, 0, 0, 2], output_padding = [1, 0], dilations = [1, 2]", (3, 3)),
+    ("group = 2", (1, 2)),
+    ('auto_pad = "SAME_UPPER", strides = [2, 2]', (3, 3)),
+    ("output_shape = [12, 9], strides = [2, 2]", (2, 2)),
+    ("output_shape = [12, 9], strides = [2, 2], pads = [0, 0, 1, 1]", (2, 2)),
+])  # fmt: skip
+@pytest.mark.parametrize("extents", ["H, W", "H, 5", "6, 5"])
+def test_a_transposed_convolution(attributes: str, kernel: tuple[int, int], extents: str) -> None:
+    """Inference says nothing of one with symbolic extents; what adds to its result, and is behind it, is fused."""
+    graph = (
+        f"g (float[N, 4, {extents}] x, float[4, 2, {kernel[0]}, {kernel[1]}] w, float[1, C, 1, 1] b) => "
+        f"(float[?, ?, ?, ?] y) {{ c = ConvTranspose <{attributes}> (x, w) s = Add (c, b) t = Relu (s) y = Exp (t) }}"
+    )
+    channels = 4 if "group" in attributes else 2
+    _, model, _ = optimized(graph, sizes={"N": 2, "H": 6, "W": 5, "C": channels})
+    assert [n.op_type for n in model.graph.node] == ["ConvTranspose", "FusedElementwise"]
+
+
+def test_two_transposed_convolutions_agree() -> None:
+    graph = (
+        "g (float[1, 2, H, W] x, float[2, 3, 3, 2] w, float[2, 3, 3, 2] v) => (float[1, 3, P, Q] y) { "
+        "a = ConvTranspose <strides = [2, 2]> (x, w) b = ConvTranspose <strides = [2, 2]> (x, v) s = Add (a, b) "
+        "t = Exp (s) u = ReduceMean <axes = [1], keepdims = 1> (t) y = Mul (u, a) }"
+    )
+    _, model, _ = optimized(graph, sizes={"H": 4, "W": 3})
+    assert [n.op_type for n in model.graph.node] == ["ConvTranspose", "ConvTranspose", "FusedReduction"]
+
+
 def test_dimensions_that_two_declarations_name_differently() -> None:
     graph = "g (float[A, 4] x) => (float[B, 4] y, float[C, 4] z) { y = Exp (x) s = Neg (y) z = Mul (s, y) }"
     assert fused(graph, sizes={"A": 3}) == ["FusedElementwise"]

@@ -11,7 +11,8 @@ figures), so 1 is left alone there only where no region follows that could take 
 
 Two more on the CPU, for maps of two spatial dimensions:
 
-4. BatchNormalization becomes a Conv of its own in that layout, and takes in what follows as a Conv does.
+4. BatchNormalization of what is in that layout becomes a Conv of its own there, and takes in what follows as a Conv
+   does.
 5. Activations and sums or products of equal shapes next to a Conv stay in that layout.
 6. A HardSwish goes into the kernel: the operator, or HardSigmoid and Mul; not as Add, Clip, Mul and Div. Scales and
    shifts by one number go there as BatchNormalization alone (conv_epilogues.py spells them so and has the figures).
@@ -42,6 +43,10 @@ CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 _ACTIVATIONS = frozenset(("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid"))  # on the CPU
 _TAKE_BLOCKS = frozenset(("Conv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"))
+_KEEP_BLOCKS = frozenset(
+    (*_ACTIVATIONS, "HardSwish", "Add", "Sum", "Mul", "BatchNormalization", "Concat", "Resize", "Upsample")
+)
+_FAR = 8  # operators before a value that are looked at
 _FOLDED = "ONNX Runtime folds it into the Conv before it"
 _ACTIVATED = "ONNX Runtime computes this activation inside the Conv before it"
 
@@ -74,7 +79,7 @@ def _inside_on_cpu(view: GraphView) -> dict[int, str]:
     foldable: set[str] = set()
     sums: set[str] = set()
     for i, proto in enumerate(view.protos):
-        blocked = proto.op_type == "BatchNormalization" and _is_map(view, proto.input[0])
+        blocked = proto.op_type == "BatchNormalization" and _may_be_blocked(view, proto.input[0])
         if proto.op_type == "Conv" or blocked:
             foldable.add(proto.output[0])
             if blocked:
@@ -156,13 +161,24 @@ def _maker(view: GraphView, name: str) -> onnx.NodeProto | None:
     while _is_map(view, name) and name in view.producer:
         i = view.producer[name]
         proto = view.protos[i]
-        if proto.op_type in ("Conv", "BatchNormalization"):
+        if proto.op_type == "Conv" or (proto.op_type == "BatchNormalization" and _may_be_blocked(view, proto.input[0])):
             return proto
         operands = [n for n in proto.input if n not in view.constants.names]
         if len(operands) != 1 or not view.only_user(operands[0]) or not _folds(view, i, operands[0]):
             return None
         name = operands[0]
     return None
+
+
+def _may_be_blocked(view: GraphView, name: str, far: int = _FAR) -> bool:
+    """Whether a map may be in blocks of channels: of what lies far before it, that is taken for granted."""
+    if not _is_map(view, name) or name not in view.producer or not far:
+        return not far
+    proto = view.protos[view.producer[name]]
+    if proto.op_type in _TAKE_BLOCKS:
+        return True
+    operands = [n for n in proto.input if n and n not in view.constants.names]
+    return proto.op_type in _KEEP_BLOCKS and all(_may_be_blocked(view, n, far - 1) for n in operands)
 
 
 def _is_map(view: GraphView, name: str) -> bool:

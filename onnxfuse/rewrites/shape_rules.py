@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from onnxfuse.rewrites.dims import Dim
-from onnxfuse.rewrites.products import resized
+from onnxfuse.rewrites.products import resized, scaled
 from onnxfuse.rewrites.shape_movement import MOVEMENT
 from onnxfuse.rewrites.shape_site import Shapes, Site
 
@@ -64,6 +64,26 @@ def _window(at: Site) -> Shapes:
         else:
             rounding = f"ceil[{pads[k]},{pads[spatial + k]}]" if ceil else ""
             result.append(f"{rounding}({extent}{padding - reach - 1:+d})/{strides[k]}+1")
+    return [tuple(result)]
+
+
+def _transposed_window(at: Site) -> Shapes:
+    """ConvTranspose, of which ONNX's inference says nothing where an extent is symbolic."""
+    shape, weight = at.inputs[0].shape, at.inputs[1].shape if len(at.inputs) > 1 else None
+    if shape is None or weight is None or len(shape) < 3 or len(shape) != len(weight):
+        return None
+    spatial = len(shape) - 2
+    strides, dilations = at.ints("strides", [1] * spatial), at.ints("dilations", [1] * spatial)
+    more, pads = at.ints("output_padding", [0] * spatial), at.ints("pads", [0] * 2 * spatial)
+    plain = at.attribute("auto_pad", b"NOTSET") == b"NOTSET" and at.attribute("output_shape") is None
+    result: list[Dim] = [shape[0], scaled(weight[1], int(str(at.attribute("group", 1))))]
+    for k, (extent, taps) in enumerate(zip(shape[2:], weight[2:], strict=True)):
+        if not plain or isinstance(taps, str):
+            result.append(at.symbols.fresh())
+            continue
+        rest = dilations[k] * (taps - 1) + 1 - strides[k] + more[k] - pads[k] - pads[spatial + k]
+        made = scaled(extent, strides[k])
+        result.append(made + rest if isinstance(made, int) else f"{made}{rest:+d}" if rest else made)
     return [tuple(result)]
 
 
@@ -205,6 +225,7 @@ RULES: dict[str, Callable[[Site], Shapes]] = {
     **dict.fromkeys(_SAME_SHAPE.split(), _same),
     **dict.fromkeys(_REDUCTIONS.split(), _reduce),
     **dict.fromkeys(("Conv", "MaxPool", "AveragePool"), _window),
+    "ConvTranspose": _transposed_window,
     **MOVEMENT,
     **dict.fromkeys(("ArgMax", "ArgMin"), _argument),
     "LayerNormalization": _layer_norm,
