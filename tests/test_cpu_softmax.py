@@ -141,10 +141,10 @@ def test_a_row_does_not_depend_on_its_neighbours(columns: int) -> None:
     np.testing.assert_array_equal(run(SOFTMAX, x, threads=2)[0][:24], alone)
 
 
-@pytest.mark.parametrize("shape", [(8, 131072), (9, 60001), (8, 131073), (9000, 600)])
+@pytest.mark.parametrize("shape", [(1, 32001), (2, 256000), (8, 131072), (9, 60001), (1, 524289), (9000, 600)])
 def test_long_rows_and_rows_from_memory(shape: tuple[int, int]) -> None:
     x = normal(*shape)
-    x[5] *= 60
+    x[-1] *= 60
     for threads in (1, 2):
         assert error(run(SOFTMAX, x, threads=threads)[0], x) <= LIMIT
 

@@ -52,8 +52,10 @@ struct Layout {
 };
 
 // Points of the longest rows that the whole schedule takes: a few of their 4-byte elements lie in the second-level
-// cache; of a softmax, which goes over a row twice, one.
-constexpr int64_t kWholeRow = 16384, kWholeSoftmax = 131072;
+// cache. A softmax, whose loop goes over a row twice, takes half as long so even where a row leaves that cache, and no
+// longer than two threads that share a row (of 32000, 131072, 256000 and 500000: 14, 42, 80 and 168 us, shared 21, 63,
+// 155 and 320 by one thread, 23, 65, 137 and 243 by two).
+constexpr int64_t kWholeRow = 16384, kWholeSoftmax = 524288;
 
 // Whether a point's place among the reduced ones matters: in scans and arguments.
 bool takes_order(const Kernel& kernel);
