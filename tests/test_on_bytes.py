@@ -72,6 +72,8 @@ LEFT = {
     "relu behind a sum": f"{D} {E} a = Add (d, e) r = Relu (a) {TO_LOW}",
     "clip behind a product": f"{D} {E} a = Mul (d, e) r = Clip (a, nought) {TO_LOW}",
     "relu behind a matrix product": f"{D} {WEIGHTS} a = MatMul (d, v) r = Relu (a) {TO_LOW}",
+    "bias of a matrix product": f"{D} {WEIGHTS} a = MatMul (d, v) r = Add (a, b) {Q}",
+    "relu behind such a bias": f"{D} {WEIGHTS} a = MatMul (d, v) o = Add (b, a) r = Relu (o) {TO_LOW}",
     "relu behind a gemm": f"{D} {WEIGHTS} a = Gemm (d, v) r = Relu (a) {TO_LOW}",
     "relu of bytes": "d = DequantizeLinear (x, s, low) r = Relu (d) q = QuantizeLinear (r, s, low)",
     "transposed": f"{D} r = Transpose (d) q = QuantizeLinear (r, s, z)",
@@ -80,8 +82,11 @@ LEFT = {
 RESULTS = {"transposed": "4, 6"}
 
 
-@pytest.mark.parametrize("name", LEFT)
-@pytest.mark.parametrize("byte", ["uint8", "int8"])
+# A Gemm of int8 takes longer than MatMul and fused node.
+LEFT_CASES = [(name, byte) for name in LEFT for byte in ("uint8", "int8") if byte == "uint8" or "bias" not in name]
+
+
+@pytest.mark.parametrize(("name", "byte"), LEFT_CASES)
 def test_left_on_bytes(name: str, byte: str) -> None:
     model = model_of(LEFT[name], byte, result=RESULTS.get(name, ""))
     assert fused(model) == []
@@ -118,6 +123,25 @@ FUSED = {
 def test_fused_from_bytes_to_bytes(name: str, byte: str, target: str) -> None:
     nodes, operators = FUSED[name]
     assert fused(model_of(nodes, byte, result="4, 6" if "Transpose" in nodes else ""), target) == operators.split()
+
+
+@pytest.mark.parametrize(
+    ("byte", "behind", "operators"),
+    [
+        ("uint8", "o = Add (a, b) r = Sigmoid (o)", "Add Sigmoid QuantizeLinear"),
+        ("int8", "o = Add (a, b) r = Sigmoid (o)", ""),
+        ("int8", "o = Add (a, b) r = Relu (o)", "Add Relu QuantizeLinear"),
+        ("int8", "r = Add (a, b)", "Add QuantizeLinear"),
+    ],
+)
+def test_behind_a_product_of_bytes(byte: str, behind: str, operators: str) -> None:
+    """ONNX Runtime makes no Gemm of it then, which would be one of floats, or a slow one."""
+    nodes = f"""d = DequantizeLinear (x, s, low) v = DequantizeLinear (w, u, zw) a = MatMul (d, v) {behind}
+        q = QuantizeLinear (r, t, low)"""
+    model = model_of(nodes, byte, "600, 4")  # a smaller bias is left in any case
+    assert fused(model) == operators.split()
+    kinds = operators_of(onnxfuse.optimize(model, target="cpu").model)
+    assert ("MatMulIntegerToFloat" in kinds) == (byte == "uint8")
 
 
 @pytest.mark.parametrize("name", ["add", "sigmoid", "relu behind a sum"])

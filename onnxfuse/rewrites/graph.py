@@ -19,6 +19,7 @@ from onnxfuse.rewrites.dims import Symbols
 from onnxfuse.rewrites.fragment import Builder
 from onnxfuse.rewrites.lowering import Operator
 from onnxfuse.rewrites.lowering.data_movement import FREE
+from onnxfuse.rewrites.lowering.quantization import DEQUANTIZE
 from onnxfuse.rewrites.products import factors
 from onnxfuse.rewrites.shapes import Scope, TensorType
 
@@ -110,6 +111,14 @@ class GraphView:
                 else:
                     found.append(c)
         return found
+
+    def dequantized(self, name: str) -> str:
+        """The element type of the bytes that a DequantizeLinear makes a value of; "" where none does."""
+        maker = self.protos[self.producer[name]] if name in self.producer else None
+        if maker is None or maker.op_type != DEQUANTIZE:
+            return ""
+        type_ = self.type_of(maker.input[0]).type
+        return type_ if type_ in ("u8", "i8") else ""
 
     def only_user(self, name: str) -> bool:
         """Whether a value is used by one node alone, once, and need not remain."""
