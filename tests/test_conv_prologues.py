@@ -264,6 +264,15 @@ def test_a_constant_map_stays() -> None:
     assert report.respelled == []
 
 
+def test_a_constant_that_makes_the_map_wider_unseen() -> None:
+    """Its elements are too many for the analysis, and the one that its node names is all of them."""
+    nodes = "k = ConstantOfShape <value = float[1] {2}> (extents) y = Mul (x, k)"
+    ends = "q = Mul (x, c) p = Conv (q, w) o = Conv (y, w) z = Add (o, p)"
+    model = model_of(nodes, ends=ends, x="float[2, 8, 1, 1]")
+    with_shapes(model, numpy_helper.from_array(np.array([8, 6, 5]), "extents"))
+    assert moved(model)[1] == ["Mul"]
+
+
 def test_maps_of_maps_settle() -> None:
     """Found by random graphs: once one was in weights, the next could follow, at a second call."""
     model = model_of(SPELLINGS["scale and shift"], ends="p = Conv (y, w, b) q = Conv (s, w) z = Add (p, q)")

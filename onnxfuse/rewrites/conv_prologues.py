@@ -221,7 +221,8 @@ def _numbers(view: GraphView, name: str) -> np.ndarray | None:
     if name in view.constants.values:
         return view.constants.values[name]
     if name in view.producer:
-        given = [a.t for a in view.protos[view.producer[name]].attribute if a.name == "value"]
+        maker = view.protos[view.producer[name]]
+        given = [a.t for a in maker.attribute if a.name == "value"] if maker.op_type == "Constant" else []
         return numpy_helper.to_array(given[0]) if given else None
     try:
         tensor = view.tensors.get(name)
