@@ -375,6 +375,17 @@ def test_behind_an_activation(tmp_path: Path) -> None:
             assert all("six" in activation or op in STEPS for op in operators)
 
 
+@pytest.mark.parametrize("rank", [3, 4])
+def test_normalization_behind_an_activation(rank: int, tmp_path: Path) -> None:
+    """As in networks for speech: Conv, Relu, BatchNormalization, and so on."""
+    nodes = f"f = Conv (x, v) r = Relu (f) {NORMALIZED.replace('(x', '(r')}"
+    extents = ", ".join("65"[: rank - 2])
+    model = model_of(nodes, (8, 8, *(2,) * (rank - 2)), (8,), x=f"float[2, 8, {extents}]")
+    result, operators = moved(model)
+    assert operators == ["BatchNormalization"]
+    assert operators_run(result, tmp_path) == (["Conv", "Conv"] if rank == 4 else ["FusedConv", "Conv"])
+
+
 def test_in_a_body() -> None:
     """Weights and constants of the outer graph, a map of its own."""
     body = "t () => (float[] z) { s = Mul (x, c) y = Add (s, d) z = Conv (y, w, b) }"
