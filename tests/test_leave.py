@@ -84,6 +84,12 @@ def test_silu_stays_in_the_layout_of_convolutions_on_the_cpu(target: str, expect
     assert fused == expected
 
 
+def test_silu_before_a_quantizer_stays_there_as_well() -> None:
+    nodes = "c = Conv (x, w) s = Sigmoid (c) m = Mul (c, s) q = QuantizeLinear (m, half) y = DequantizeLinear (q, half)"
+    assert left(nodes, "cpu", constants="<float half = {0.5}>")[1] == []
+    assert left(nodes, "cuda", constants="<float half = {0.5}>")[1] == ["Sigmoid", "Mul", "QuantizeLinear"]
+
+
 def test_silu_of_an_input_fuses_on_the_cpu() -> None:
     assert left("s = Sigmoid (x) y = Mul (x, s)", "cpu", f"{MAP} x")[1] == ["Sigmoid", "Mul"]
 

@@ -13,7 +13,6 @@ from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.classify import classify
 from onnxfuse.rewrites.conv_epilogues import epilogue_of
 from onnxfuse.rewrites.convolutions import stays_blocked
-from onnxfuse.rewrites.dequantizing import take_dequantizers
 from onnxfuse.rewrites.emit import Emitted, emit
 from onnxfuse.rewrites.fragment import Fragment, RefusalError, Value
 from onnxfuse.rewrites.fused_node import FusedNode
@@ -91,14 +90,14 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
     refused: dict[int, str] = {}
     rolling = take_rolls(view, fragments)
     lowered = dict(fragments)
-    taken = rolling | _take_in(view, fragments)
+    taken = rolling | inline(view, fragments)
     while scattering := _fuse_regions(view, fragments, choice, found.fused, refused):
         # The regions grow anew without what scatters them.
         for i, reason in scattering.items():
             del lowered[i]
             refuse(i, reason)
         fragments = dict(lowered)
-        taken = rolling | _take_in(view, fragments)
+        taken = rolling | inline(view, fragments)
     again = {i for node in found.fused for i in node.inlined}
     for i in taken - _attach_gone(view, fragments, found.fused, taken):
         if i in again or i not in view.repeated:
@@ -115,12 +114,6 @@ def fuse_graph(view: GraphView, choice: Choice) -> Found:
         for i in sorted(fused):
             refuse(i, reason)
     return found
-
-
-def _take_in(view: GraphView, fragments: dict[int, Fragment]) -> set[int]:
-    """Takes nodes in where they are used; returns those that join no region of their own."""
-    view.repeated = {}
-    return inline(view, fragments) | take_dequantizers(view, fragments)
 
 
 def _attach_gone(view: GraphView, fragments: dict[int, Fragment], fused: list[FusedNode], taken: set[int]) -> set[int]:
@@ -222,7 +215,8 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         raise RefusalError("no neighbour that can join it" + (f": {'; '.join(joins)}" if joins else ""))
     if not outputs:
         raise RefusalError("nothing uses its results")
-    if choice.target == "cpu" and choice.min_nodes > 1 and stays_blocked(view, everything):
+    others = [i for i in everything if view.protos[i].op_type not in QUANTIZERS]
+    if choice.target == "cpu" and choice.min_nodes > 1 and stays_blocked(view, others):
         raise RefusalError("ONNX Runtime computes it in the layout that the Conv before it leaves")
     try:
         emitted = _emitted(view, layout, outputs, choice)

@@ -1,10 +1,11 @@
 """What a region computes or reads through again, so that a rearrangement with several users costs none of them.
 
-Two kinds of nodes do not join regions themselves but become part of what their users compute:
+Three kinds of nodes do not join regions themselves but become part of what their users compute:
 
 1. A Split of what no region computes, all of whose users are in regions: each of them reads its part through it.
 2. Cheap element-wise work of which only parts are used: the bias before a packed query, key and value is split. Each
    part is computed where it is used, from the part of the operands that it needs.
+3. DequantizeLinear (dequantizing.py).
 
 A node that all of its users have taken in is gone afterwards; otherwise it stays as it was.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container
 
 from onnxfuse.rewrites import cost
+from onnxfuse.rewrites.dequantizing import take_dequantizers
 from onnxfuse.rewrites.fragment import Fragment, RefusalError
 from onnxfuse.rewrites.graph import GraphView
 from onnxfuse.rewrites.lowering.data_movement import FREE
@@ -28,7 +30,8 @@ _MAX_PARTS = 8
 
 def inline(view: GraphView, fragments: dict[int, Fragment]) -> set[int]:
     """Takes nodes in where they are used, in place; returns those that no longer join regions of their own."""
-    return _Inlining(view, fragments).run()
+    view.repeated = {}
+    return _Inlining(view, fragments).run() | take_dequantizers(view, fragments)
 
 
 class _Inlining:
