@@ -21,7 +21,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = [
     f"tests/test_{name}.py"
-    for name in ("cpu_engine", "cpu_columns", "cpu_softmax", "cpu_primitives", "cpu_scans", "program_errors")
+    for name in (
+        "cpu_engine",
+        "cpu_bytes",
+        "cpu_columns",
+        "cpu_softmax",
+        "cpu_primitives",
+        "cpu_scans",
+        "program_errors",
+    )
 ]
 
 

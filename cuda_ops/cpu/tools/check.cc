@@ -152,6 +152,32 @@ output 1 f32 [d0, d2] %6
 output 2 f32 [d0, d2] %1
 )";
 
+// Bools, and integers of 8 bits of floats.
+const char* const kBytes = R"(onnxfuse 1
+space d0
+%0 = input 0 f32 [d0]
+%1 = const f32 0.5
+%2 = less bool %0 %1
+%3 = neg f32 %0
+%4 = greater bool %3 %1
+%5 = or bool %2 %4
+%6 = not bool %5
+%7 = where f32 %6 %0 %3
+%8 = cast f32 %6
+%9 = sub f32 %7 %8
+%10 = const f32 30.0
+%11 = mul f32 %9 %10
+%12 = round f32 %11
+%13 = cast i8 %12
+%14 = cast f32 %13
+%15 = cast u8 %14
+%16 = cast f32 %15
+output 0 bool [d0] %6
+output 1 f32 [d0] %7
+output 2 i8 [d0] %13
+output 3 f32 [d0] %16
+)";
+
 bool near(double a, double b) { return std::fabs(a - b) <= 2e-5 * std::max(1.0, std::fabs(b)); }
 
 void check_rows(int64_t outer, int64_t n, int64_t inner) {
@@ -222,6 +248,26 @@ void check_columns(int64_t outer, int64_t n, int64_t inner) {
   for (int k = 0; k < 3; ++k) expect(right[k], std::string(names[k]) + " of columns of " + shape);
 }
 
+void check_bytes(int64_t n) {
+  const Floats x = normal(static_cast<size_t>(n));
+  const auto found = Node(kBytes).run({{n}}, {x}, 1);
+  const auto flags = as<uint8_t>(found[0]);
+  const Floats chosen = as<float>(found[1]), back = as<float>(found[3]);
+  const auto bytes = as<int8_t>(found[2]);
+  bool right[4] = {true, true, true, true};
+  for (size_t i = 0; i < x.size(); ++i) {
+    const bool flag = !(x[i] < 0.5f || -x[i] > 0.5f);
+    const float value = flag ? x[i] : -x[i];
+    const auto byte = static_cast<int8_t>(static_cast<int32_t>(std::nearbyint((value - (flag ? 1.0f : 0.0f)) * 30.0f)));
+    right[0] &= flags[i] == (flag ? 1 : 0);
+    right[1] &= chosen[i] == value;
+    right[2] &= bytes[i] == byte;
+    right[3] &= back[i] == static_cast<float>(static_cast<uint8_t>(static_cast<int32_t>(byte)));
+  }
+  const char* const names[] = {"bools", "choices", "bytes", "floats of bytes"};
+  for (int k = 0; k < 4; ++k) expect(right[k], std::string(names[k]) + " of " + std::to_string(n));
+}
+
 void check_calls_at_once() {
   const Node node(kProgram);
   std::vector<std::thread> threads;
@@ -264,6 +310,8 @@ int run() {
   check_columns(1, 20000, 30);
   check_columns(2, 3000, 1000);
   check_columns(1, 400, 3001);
+  check_bytes(7);
+  check_bytes(1000);
   check_calls_at_once();
   std::printf("%d of %d checks passed\n", checks - failures, checks);
   return failures == 0 ? 0 : 1;
