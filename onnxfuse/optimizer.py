@@ -36,6 +36,7 @@ from onnxfuse.rewrites.open_ifs import open_known_ifs
 from onnxfuse.rewrites.shape_arithmetic import shorten_shape_arithmetic
 from onnxfuse.rewrites.squeezed_axes import with_axes_in_order
 from onnxfuse.rewrites.static_scalars import fix_static_scalars
+from onnxfuse.rewrites.unsigned_pairs import with_unsigned_pairs
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tune, Tuning
@@ -162,6 +163,7 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
         proto = editor.to_model()
     merged: int | None = None  # nodes, once fusion has left what it leaves
     proto, shorter = shorten_shape_arithmetic(proto, opset, source_dir)
+    proto, unsigned = with_unsigned_pairs(proto) if target == "cpu" else (proto, 0)
     proto, in_weights = _with_maps_in_weights(proto, source_dir, choice, report, opset, fused=False), False
     for _ in range(_PASSES):
         editor = ModelEditor(proto)
@@ -212,7 +214,7 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
     report.settle(name_op_types(editor, target))
     refresh_functions(editor, min(opset, RUNNABLE_OPSET), fallback)
     changed = bool(report.fusions or report.respelled)
-    optimized = editor.to_model() if changed or not (ordered or fixed or opened or shorter) else original
+    optimized = editor.to_model() if changed or not (ordered or fixed or opened or shorter or unsigned) else original
     report.refusals += fixed or [] if changed else []
     if opset > RUNNABLE_OPSET and changed:
         if reason := declare_runnable(optimized):
@@ -229,6 +231,8 @@ def _fused(proto: onnx.ModelProto, source_dir: Path | None, choice: Choice, fall
         )
     if shorter and changed:
         report.notes.append(f"nodes that compute with shapes: {shorter} fewer, for each extent is computed once")
+    if unsigned and changed:
+        report.notes.append(f"{unsigned} quantized values are uint8 in place of int8, as ONNX Runtime has them on x86")
     if merged:
         report.notes.append(
             f"nodes that only show a tensor in another shape: {merged} fewer, for those behind each other are one"
