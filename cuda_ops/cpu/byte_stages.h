@@ -57,11 +57,12 @@ static inline Integers mask_operand(const Step* step, int number, size_t at, siz
     return load_bytes<uint8_t>(step->operand[number] + at + j * kVector) != 0;
 }
 
-template <class F, Source a, Source b_>
+// second: of which operand the second source is; 0 in operations of one.
+template <class F, Source a, Source b_, int second = 1>
 static void comparison_stage(ONNXFUSE_STAGE_PARAMETERS) {
   Block b = ONNXFUSE_BLOCK;
   for (size_t j = 0; j < kVectors; ++j)
-    b.v[j] = reinterpret_cast<Vector>(F::value(operand<a>(step, 0, at, j, b), operand<b_>(step, 1, at, j, b)));
+    b.v[j] = reinterpret_cast<Vector>(F::value(operand<a>(step, 0, at, j, b), operand<b_>(step, second, at, j, b)));
   ONNXFUSE_NEXT(b);
 }
 
@@ -79,12 +80,12 @@ static void integer_comparison_stage(ONNXFUSE_STAGE_PARAMETERS) {
   ONNXFUSE_NEXT(b);
 }
 
-template <class F, Source a, Source b_>
+template <class F, Source a, Source b_, int second = 1>
 static void logic_stage(ONNXFUSE_STAGE_PARAMETERS) {
   Block b = ONNXFUSE_BLOCK;
   for (size_t j = 0; j < kVectors; ++j)
-    b.v[j] =
-        reinterpret_cast<Vector>(F::value(mask_operand<a>(step, 0, at, j, b), mask_operand<b_>(step, 1, at, j, b)));
+    b.v[j] = reinterpret_cast<Vector>(
+        F::value(mask_operand<a>(step, 0, at, j, b), mask_operand<b_>(step, second, at, j, b)));
   ONNXFUSE_NEXT(b);
 }
 

@@ -157,8 +157,12 @@ static Stage pick_comparison(const Source* sources) {
   ONNXFUSE_BY_SOURCE(sources[0], (pick_comparison_second<F, S>(sources[1])))
 }
 
+template <class F>
+static Stage pick_test(Source a) {
+  ONNXFUSE_BY_SOURCE(a, (comparison_stage<F, S, S, 0>))
+}
+
 static Stage pick_stage_of_comparison(Op op, const Source* sources) {
-  const Source twice[2] = {sources[0], sources[0]};  // of one operand
   switch (op) {
     case Op::op_equal:
       return pick_comparison<V_equal>(sources);
@@ -171,9 +175,9 @@ static Stage pick_stage_of_comparison(Op op, const Source* sources) {
     case Op::op_greater_equal:
       return pick_comparison<V_greater_equal>(sources);
     case Op::op_isnan:
-      return pick_comparison<V_isnan>(twice);
+      return pick_test<V_isnan>(sources[0]);
     case Op::op_isinf:
-      return pick_comparison<V_isinf>(twice);
+      return pick_test<V_isinf>(sources[0]);
     default:
       return nullptr;
   }
@@ -218,7 +222,8 @@ static Stage pick_logic(Source a, Source b) {
 static Stage pick_stage_of_logic(Op op, const Source* sources) {
   switch (op) {
     case Op::op_not:
-      return pick_logic<V_not>(sources[0], sources[0]);
+      return sources[0] == kBlockSource ? logic_stage<V_not, kBlockSource, kBlockSource, 0>
+                                        : logic_stage<V_not, kMemory, kMemory, 0>;
     case Op::op_and:
       return pick_logic<V_and>(sources[0], sources[1]);
     case Op::op_or:
