@@ -20,7 +20,7 @@ CONSTANTS = """
     <float s = {0.05}, float t = {0.07}, float u = {0.01}, B z = {3}, B low = {LOW}, int8 zw = {0},
     int8[4, 4] w = {1, 2, 3, 4, 5, -6, 7, 8, 9, 1, -2, 3, 4, 5, 6, 7}, float[4] b = {1, -2, 3, -4},
     int8[4, 4, 1, 1] k = {1, 2, 3, 4, 5, -6, 7, 8, 9, 1, -2, 3, 4, 5, 6, 7}, int32[4] c = {100, 200, 300, 400},
-    float su = {0.0005}, float six = {3.5}, float nought = {0}>
+    float su = {0.0005}, float six = {3.5}, float nought = {0}, float[4] var = {1, 2, 3, 4}, int64[2] axes = {1, 2}>
 """
 D, E = "d = DequantizeLinear (x, s, z)", "e = DequantizeLinear (y, t, z)"
 WEIGHTS, KERNEL = "v = DequantizeLinear (w, u, zw)", "v = DequantizeLinear (k, u, zw) f = DequantizeLinear (c, su)"
@@ -149,6 +149,25 @@ def test_on_cuda_nothing_is_computed_on_bytes(name: str) -> None:
     operators = fused(model_of(LEFT[name], "uint8"), "cuda")
     assert operators[0] == "DequantizeLinear"
     assert operators[-1] == "QuantizeLinear"
+
+
+@pytest.mark.parametrize(("side", "left"), [(15, True), (16, False)])
+@pytest.mark.parametrize("operator", ["Mul (d, p)", "PRelu (d, p)"])
+def test_channels_of_few_points(operator: str, side: int, left: bool) -> None:
+    """One operator there is left on the CPU; two are not."""
+    nodes = f"p = Unsqueeze (b, axes) {D} r = {operator} {Q}"
+    two = nodes.replace("r =", "h = Abs (d) r =").replace("(d, p)", "(h, p)")
+    for text, expected in ((nodes, left), (two, False)):
+        model = model_of(text, "uint8", f"1, 4, {side}, {side}")
+        assert (fused(model) == []) == expected
+        assert fused(model, "cuda")
+
+
+@pytest.mark.parametrize("side", [5, 40])
+def test_a_batch_normalization(side: int) -> None:
+    model = model_of(f"{D} r = BatchNormalization (d, b, b, b, var) {Q}", "uint8", f"1, 4, {side}, {side}")
+    assert fused(model) == []
+    assert fused(model, "cuda")
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])

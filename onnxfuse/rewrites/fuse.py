@@ -233,6 +233,9 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
     if choice.target == "cuda" and layout.space.gathers and broken_up(kernel):
         reducing = {i for i in region.nodes if any(s.reduces or s.scans for s in fragments[i].steps)}
         raise _ScatterError("a fused kernel would read scattered elements, for its axes are not adjacent", reducing)
+    between = len(computing) == 1 and set(computing) < set(work)
+    if choice.target == "cpu" and choice.min_nodes > 1 and between and cost.has_short_channels(kernel):
+        raise RefusalError("ONNX Runtime computes it in less time where its channels have few points")
     rewrite = classify(kernel)
     if choice.min_nodes > 1 and weight < cost.least_for_scan(kernel, choice.target):
         raise RefusalError("ONNX Runtime scans along another axis than the last in less time on the CPU")
