@@ -285,3 +285,21 @@ def test_a_roll_of_what_the_region_quantizes(target: str) -> None:
     }"""
     _, _, report = optimized(text, target=target)
     assert "QuantizeLinear" in [op for f in report.fusions for op in f.operators]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("shown", ["Reshape (q, one)", "Unsqueeze (q, nought)", "Flatten (q)"])
+def test_a_reshape_between_what_the_region_quantizes_and_dequantizes(shown: str, target: str) -> None:
+    """It is inside the region, although what reads it there is a DequantizeLinear of the region's own."""
+    text = f"""g (float x) => (float e, float[K] y)
+        <float s = {{0.0625}}, uint8 z = {{0}}, int64[1] one = {{-1}}, int64[1] nought = {{0}}, float t = {{0.5}}>
+        {{ a = Relu (x) b = Exp (a) q = QuantizeLinear (b, s, z) e = DequantizeLinear (q, t, z)
+          r = {shown} d = DequantizeLinear (r, t) c = Exp (d) y = Abs (c) }}"""
+    model = parse(text)
+    if shown.startswith("Flatten"):
+        model.graph.output[1].type.tensor_type.shape.dim.add().dim_value = 1
+    result = onnxfuse.optimize(model, target=target).model
+    assert len(fused_nodes(result)) == 1
+    feeds = {"x": np.array(0.7, np.float32)}
+    for want, got in zip(make_session(model).run(None, feeds), make_session(result).run(None, feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)

@@ -17,10 +17,10 @@ __all__ = ["divided", "in_parts", "trimmed", "upstream"]
 def trimmed(view: GraphView, fragments: dict[int, Fragment], region: Region) -> Region:
     """The region without reshapes at its end: they cost nothing in ONNX Runtime, and the program is simpler."""
     nodes = list(region.nodes)
+    reads = {i: fragments[i].tensors() for i in nodes}  # through what they compute for themselves, too
     for i in reversed(region.nodes):
-        users = [c for n in view.protos[i].output for c in view.consumers.get(n, ())]
         free = view.protos[i].op_type in FREE and not fragments[i].inlined
-        if free and not any(c in nodes for c in users):
+        if free and not any(n in reads[c] for n in view.protos[i].output for c in nodes):
             nodes.remove(i)
     if nodes == region.nodes or not nodes:
         return region
