@@ -288,7 +288,7 @@ def test_a_roll_of_what_the_region_quantizes(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
-@pytest.mark.parametrize("shown", ["Reshape (q, one)", "Unsqueeze (q, nought)", "Flatten (q)"])
+@pytest.mark.parametrize("shown", ["Reshape (q, one)", "Unsqueeze (q, nought)", "Flatten <axis = 0> (q)"])
 def test_a_reshape_between_what_the_region_quantizes_and_dequantizes(shown: str, target: str) -> None:
     """It is inside the region, although what reads it there is a DequantizeLinear of the region's own."""
     text = f"""g (float x) => (float e, float[K] y)
