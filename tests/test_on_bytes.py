@@ -163,6 +163,17 @@ def test_channels_of_few_points(operator: str, side: int, left: bool) -> None:
         assert fused(model, "cuda")
 
 
+@pytest.mark.parametrize(("operators", "left"), [("r = Tanh (o)", True), ("h = Tanh (o) r = Mul (h, o)", False)])
+def test_among_convolutions(operators: str, left: bool) -> None:
+    """One operator there is left on the CPU: a fused node would part the layout of the convolutions."""
+    nodes = (
+        f"{D} {KERNEL} m = Conv (d, v, f) n = QuantizeLinear (m, t, z) o = DequantizeLinear (n, t, z) {operators} {Q}"
+    )
+    model = model_of(nodes, "uint8", "1, 4, 8, 8")
+    assert (fused(model) == []) == left
+    assert fused(model, "cuda")
+
+
 @pytest.mark.parametrize("side", [5, 40])
 def test_a_batch_normalization(side: int) -> None:
     model = model_of(f"{D} r = BatchNormalization (d, b, b, b, var) {Q}", "uint8", f"1, 4, {side}, {side}")

@@ -31,6 +31,7 @@ from onnxfuse.rewrites.lowering import LOWERINGS
 __all__ = [
     "CONVOLUTIONS",
     "activated_from",
+    "among_byte_convolutions",
     "folds_before",
     "has_constant_weights",
     "inside_convolutions",
@@ -128,6 +129,17 @@ def stays_blocked(view: GraphView, nodes: Iterable[int]) -> bool:
     return any(
         made_blocked(view, n) for i in members for n in view.protos[i].input if view.producer.get(n) not in members
     )
+
+
+def among_byte_convolutions(view: GraphView, i: int) -> bool:
+    """Whether an element-wise operator between quantizers may lie among convolutions of bytes on the CPU.
+
+    ONNX Runtime has their channels last, and hands that layout on through quantizers and such operators, though not
+    through fused nodes: PP-OCRv4_det, quantized to uint8, took 24.1 ms with 34 of them fused, and 22.1 with none.
+    """
+    shape = view.type_of(view.protos[i].output[0]).shape
+    kind = view.protos[i].op_type
+    return kind not in ("Softmax", "Where") and len(shape or ()) in view.ranks_of_byte_convolutions
 
 
 def made_blocked(view: GraphView, name: str) -> bool:

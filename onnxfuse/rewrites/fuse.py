@@ -12,7 +12,7 @@ from onnxfuse.report import Refusal
 from onnxfuse.rewrites import cost
 from onnxfuse.rewrites.classify import classify
 from onnxfuse.rewrites.conv_epilogues import epilogue_of
-from onnxfuse.rewrites.convolutions import stays_blocked
+from onnxfuse.rewrites.convolutions import among_byte_convolutions, stays_blocked
 from onnxfuse.rewrites.emit import Emitted, emit
 from onnxfuse.rewrites.fragment import Fragment, RefusalError, Value
 from onnxfuse.rewrites.fused_node import FusedNode
@@ -234,8 +234,12 @@ def _finish(view: GraphView, fragments: dict[int, Fragment], region: Region, cho
         reducing = {i for i in region.nodes if any(s.reduces or s.scans for s in fragments[i].steps)}
         raise _ScatterError("a fused kernel would read scattered elements, for its axes are not adjacent", reducing)
     between = len(computing) == 1 and set(computing) < set(work)
-    if choice.target == "cpu" and choice.min_nodes > 1 and between and cost.has_short_channels(kernel):
-        raise RefusalError("ONNX Runtime computes it in less time where its channels have few points")
+    if choice.target == "cpu" and choice.min_nodes > 1 and between:
+        if cost.has_short_channels(kernel):
+            raise RefusalError("ONNX Runtime computes it in less time where its channels have few points")
+        alone = [*computing] == [i for i in everything if view.protos[i].op_type not in QUANTIZERS]
+        if alone and inlined and not reduces and among_byte_convolutions(view, computing[0]):
+            raise RefusalError("ONNX Runtime computes it in the layout of the convolutions of bytes around it")
     rewrite = classify(kernel)
     if choice.min_nodes > 1 and weight < cost.least_for_scan(kernel, choice.target):
         raise RefusalError("ONNX Runtime scans along another axis than the last in less time on the CPU")

@@ -65,6 +65,12 @@ class GraphView:
         """The graph's tensors to edit, by name."""
         return {t.name: t for node in self.nodes for t in (*node.inputs, *node.outputs) if t.name}
 
+    @cached_property
+    def ranks_of_byte_convolutions(self) -> set[int]:
+        """The ranks of what convolutions of dequantized bytes give."""
+        convolutions = [p for p in self.protos if p.op_type == "Conv" and p.input and self.dequantized(p.input[0])]
+        return {len(self.type_of(p.output[0]).shape or ()) for p in convolutions}
+
     def producers_of(self, i: int, *, through: bool = True) -> list[int]:
         """The nodes that make what node `i` and its bodies read, each once, in the order of the inputs.
 
