@@ -22,9 +22,9 @@ VERSIONS = ("1.18.1", "1.20.1", "1.22.1", "1.27.0", "1.32.0")
 NUMPY_2 = (1, 19)
 PACKAGES = ("onnx>=1.17,<2", "onnx-graphsurgeon>=0.6.1,<0.7", "ml_dtypes", "typer", "rich", "pytest", "hypothesis")
 TESTS = (
-    "test_library.py", "test_cpu_engine.py", "test_cpu_primitives.py", "test_cpu_scans.py", "test_cpu_concurrency.py",
-    "test_in_place.py", "test_in_place_programs.py", "test_overloads.py", "test_retype.py", "test_bodies.py",
-    "test_runtime_axes.py", "test_counted_extents.py",
+    "test_library.py", "test_cpu_engine.py", "test_cpu_bytes.py", "test_cpu_primitives.py", "test_cpu_scans.py",
+    "test_cpu_concurrency.py", "test_in_place.py", "test_in_place_programs.py", "test_overloads.py", "test_retype.py",
+    "test_bodies.py", "test_runtime_axes.py", "test_counted_extents.py",
 )  # fmt: skip
 
 
