@@ -171,9 +171,21 @@ def test_float16(dtype: type, spelling: Spelling) -> None:
     assert check_alike(*model) == ["DequantizeLinear", "Abs"]
     x = -numbers(np.float16, spelling.along(parameters["s"]), float(parameters["z"].reshape(-1)[0]))
     x[np.isinf(x)] = 0  # for infinity ONNX Runtime 1.31 gives the lowest byte
-    nodes = [helper.make_node("Neg", ["x"], ["n"]), spelling.node("QuantizeLinear", "n", "y")]
+    precision = {"precision": TensorProto.FLOAT} if spelling.opset >= 23 else {}
+    nodes = [helper.make_node("Neg", ["x"], ["n"]), spelling.node("QuantizeLinear", "n", "y", **precision)]
     model = spelling.model(nodes, x, type_of(dtype), parameters)
     assert check_alike(*model) == ["Neg", "QuantizeLinear"]
+
+
+def test_float16_that_is_divided_in_float16() -> None:
+    spelling = Spelling(23)
+    parameters = spelling.parameters(np.uint8, np.float16)
+    nodes = [helper.make_node("Neg", ["x"], ["n"]), helper.make_node("Abs", ["n"], ["m"])]
+    nodes.append(spelling.node("QuantizeLinear", "m", "y"))
+    model, _ = spelling.model(nodes, np.ones(SHAPE, np.float16), TensorProto.UINT8, parameters)
+    report = onnxfuse.optimize(model, target="cuda").report
+    assert [f.operators for f in report.fusions] == [("Neg", "Abs")]
+    assert [r.reason for r in report.refusals] == ["it may divide in another type than float32"]
 
 
 def test_attributes_of_newer_opsets() -> None:

@@ -18,6 +18,8 @@ __all__ = ["DEQUANTIZE", "QUANTIZE", "QUANTIZERS"]
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 QUANTIZERS = frozenset((QUANTIZE, DEQUANTIZE))
+# The opset from which on it divides in the type of its input by default; ONNX Runtime 1.32 does so, 1.31 does not.
+_OWN_PRECISION = 23
 _QUANTIZED = ("u8", "i8", "u16", "i16")
 
 
@@ -82,7 +84,9 @@ def _quantize_linear(op: Operator) -> Sequence[Value]:
     _check(op)
     x, b = op.value(0), op.build
     scale = _parameter(op, 1, x)
-    if op.storage(0) != op.storage(1) or int(op.attribute("precision", 0)) not in (0, to_onnx("f32")):
+    own = op.opset >= _OWN_PRECISION and op.domain != DOMAIN
+    precision = int(op.attribute("precision", 0)) or (to_onnx(op.storage(0)) if own else 0)
+    if op.storage(0) != op.storage(1) or precision not in (0, to_onnx("f32")):
         raise RefusalError("it may divide in another type than float32")
     if x.op == "const":
         raise RefusalError("its input is constant")
