@@ -184,8 +184,7 @@ KernelPlan compile_kernel(const Kernel& kernel, const BoundKernel& bound, const 
   };
   auto compiler = make(Handing::keep, kWholeSoftmax);
   KernelPlan plan = compiler->compile();
-  if (plan.layout.schedule == Schedule::whole && plan.layout.reduced_points > kWholeRow &&
-      !plan.rows_alone) {
+  if (plan.layout.schedule == Schedule::whole && plan.layout.reduced_points > kWholeRow && !plan.rows_alone) {
     compiler = make(Handing::keep, kWholeRow);
     plan = compiler->compile();
   }
