@@ -220,8 +220,9 @@ def test_reductions(op: str, type_: str, layout: tuple[int, int, int]) -> None:
         2: [(5, 7), (3, 1030), (1030, 3), (64, 64), (2, 20000)],
         3: [(3, 5, 7), (2, 300, 17), (2, 17, 300), (4, 40, 1)],
     }
+    rng = np.random.default_rng(0)  # of its own: a sum may be near 0 by chance
     for shape in sets.get(rank, [(2, 3, 4, 5), (3, 20, 30, 2), (2, 4, 5, 50)]):
-        x = RNG.normal(size=shape)
+        x = rng.normal(size=shape)
         x = np.exp(x * 0.02) if op == "reduce_prod" else x
         check(text, x.astype("float32" if type_ == "f32" else "float64"), threads=2, limit=600, floor=2e-6)
 

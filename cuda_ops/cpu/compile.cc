@@ -179,19 +179,21 @@ void Compiler::estimate() {
 
 KernelPlan compile_kernel(const Kernel& kernel, const BoundKernel& bound, const std::vector<Type>& input_types,
                           const std::vector<Type>& output_types) {
-  const auto make = [&](Handing handing, int64_t whole_row) {
-    return std::make_unique<Compiler>(kernel, bound, input_types, output_types, handing, whole_row);
+  const auto make = [&](Handing handing, const Limits& limits) {
+    return std::make_unique<Compiler>(kernel, bound, input_types, output_types, handing, limits);
   };
-  auto compiler = make(Handing::keep, kWholeSoftmax);
+  auto compiler = make(Handing::keep, {kWholeSoftmax, kLongTile});
   KernelPlan plan = compiler->compile();
-  if (plan.layout.schedule == Schedule::whole && plan.layout.reduced_points > kWholeRow && !plan.rows_alone) {
-    compiler = make(Handing::keep, kWholeRow);
+  const bool long_rows = plan.layout.schedule == Schedule::whole && plan.layout.reduced_points > kWholeRow;
+  if ((long_rows && !plan.rows_alone) ||
+      (plan.layout.schedule == Schedule::column && plan.passes.empty() && plan.keeps_tiles)) {
+    compiler = make(Handing::keep, {kWholeRow, kTile});
     plan = compiler->compile();
   }
   const bool shares = plan.layout.schedule != Schedule::whole && plan.items < kFewItems &&
                       plan.item_cost >= kLongItem && plan.tiles() > 1 && compiler->shareable();
   if (!shares && compiler->kept_bytes() <= kMostKept) return plan;
-  plan = make(shares ? Handing::shared : Handing::again, kWholeRow)->compile();
+  plan = make(shares ? Handing::shared : Handing::again, {kWholeRow, kTile})->compile();
   plan.shares_rows = shares;
   return plan;
 }

@@ -29,12 +29,12 @@ struct Operand {
 class Compiler {
  public:
   Compiler(const Kernel& kernel, const BoundKernel& bound, const std::vector<Type>& input_types,
-           const std::vector<Type>& output_types, Handing handing, int64_t whole_row)
+           const std::vector<Type>& output_types, Handing handing, const Limits& limits)
       : kernel_(kernel),
         bound_(bound),
         input_types_(input_types),
         layout_(plan_.layout),
-        analysis_(kernel, bound, plan_.layout = make_layout(kernel, bound, whole_row), output_types, handing),
+        analysis_(kernel, bound, plan_.layout = make_layout(kernel, bound, limits), output_types, handing),
         memory_(plan_),
         places_(kernel.statements.size()),
         stored_(kernel.outputs.size(), false),

@@ -7,7 +7,6 @@
 namespace onnxfuse::cpu {
 namespace {
 
-constexpr int64_t kTile = 1024;         // points: a few tiles of 4-byte elements lie in the first-level cache
 constexpr int64_t kBand = 2048;         // the same of bands, whose reductions keep running values in registers
 constexpr int64_t kRows = 2048;         // points of whole rows that are computed together
 constexpr int64_t kRowsOfMemory = 512;  // the same of large tensors, see points_of_rows
@@ -169,7 +168,7 @@ bool takes_order(const Kernel& kernel) {
                      [](const Statement& s) { return is_scan(s.op) || is_argument(s.op); });
 }
 
-Layout make_layout(const Kernel& kernel, const BoundKernel& bound, int64_t whole_row) {
+Layout make_layout(const Kernel& kernel, const BoundKernel& bound, const Limits& limits) {
   Layout layout;
   std::vector<Dim> kept, reduced;
   int64_t inner = 1;  // points of the dimensions inside of the reduced ones
@@ -188,12 +187,12 @@ Layout make_layout(const Kernel& kernel, const BoundKernel& bound, int64_t whole
     layout.loop = reduced;
   } else if (!reduces || reduced.empty() || layout.reduced_points < 16 || inner >= 16) {
     layout.schedule = Schedule::column;
-    int64_t limit = kTile;
+    int64_t limit = reduces ? kTile : limits.tile;
     if (!reduced.empty() && layout.reduced_points > 0)
       limit = columns_of_block(kernel, inner > 1 ? kept.back().extent : 1, layout.reduced_points);
     choose_tile(layout, kept, limit);
     layout.loop = reduced;
-  } else if (layout.reduced_points <= whole_row) {
+  } else if (layout.reduced_points <= limits.whole_row) {
     layout.schedule = Schedule::whole;
     take_rows(layout, kept, reduced, points_of_rows(kernel, bound));
   } else {

@@ -89,6 +89,7 @@ class Former {
         ++last;
       const bool alone = may_stream(code[first]) || (plan_.asks_ahead && code[first].work == Work::accumulate);
       if (last - first < (alone ? 1u : 2u)) {
+        if (code[first].count != Count::one) keep(code[first].out);
         result.push_back(code[first++]);
         continue;
       }
@@ -125,6 +126,8 @@ class Former {
     }
     return count > kMostFolds;
   }
+
+  void keep(uint16_t reg) { plan_.keeps_tiles |= plan_.registers[reg].kind == Register::Kind::arena; }
 
   static bool alike(Count a, Count b) { return (a == Count::inner) == (b == Count::inner); }
 
@@ -246,6 +249,7 @@ class Former {
     if (writes) part.streams[0] = rest.out;
     part.fn = tile_.stage(i.work == Work::store ? store_of(i) : i.work, i.op, sources);
     p.parts.push_back(part);
+    if (writes || stays(code, at, last)) keep(i.out);
     if (writes || !stays(code, at, last)) return;
     Pipeline::Part store = {tile_.stage(store_of(i), Op::input, sources), {rest.out}, -1};
     p.parts.push_back(store);

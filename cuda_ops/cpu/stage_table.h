@@ -111,11 +111,11 @@ static Stage pick_stage_of_primitive(Op op, const Source* sources) {
     case Op::op_reciprocal:
       return pick_unary<V_reciprocal>(sources[0]);
     case Op::op_round:
-      return pick_unary<V_function<rounded>>(sources[0]);
+      return pick_unary<V_function<rounded<Rounding::nearest>>>(sources[0]);
     case Op::op_floor:
-      return pick_unary<V_function<floor_of>>(sources[0]);
+      return pick_unary<V_function<rounded<Rounding::down>>>(sources[0]);
     case Op::op_ceil:
-      return pick_unary<V_function<ceil_of>>(sources[0]);
+      return pick_unary<V_function<rounded<Rounding::up>>>(sources[0]);
 #define ONNXFUSE_FUNCTION(name) \
   case Op::op_##name:           \
     return pick_function<value_of<P_##name>>(sources[0]);

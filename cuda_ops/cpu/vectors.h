@@ -75,33 +75,18 @@ static inline Vector less(Vector a, Vector b) {
 }
 
 // To an integer: the nearest, of two the even one; the next below; the next above.
+enum class Rounding { nearest = 0, down = 1, up = 2 };  // as the instructions have them
+template <Rounding how>
 static inline Vector rounded(Vector v) {
 #if defined(__AVX512F__)
-  return _mm512_maskz_roundscale_ps(0xffff, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  return _mm512_maskz_roundscale_ps(0xffff, v, static_cast<int>(how) | _MM_FROUND_NO_EXC);
 #elif defined(__AVX2__)
-  return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  return _mm256_round_ps(v, static_cast<int>(how) | _MM_FROUND_NO_EXC);
 #else
-  for (size_t j = 0; j < kVector; ++j) v[j] = __builtin_rintf(v[j]);
-  return v;
-#endif
-}
-static inline Vector floor_of(Vector v) {
-#if defined(__AVX512F__)
-  return _mm512_maskz_roundscale_ps(0xffff, v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-#elif defined(__AVX2__)
-  return _mm256_floor_ps(v);
-#else
-  for (size_t j = 0; j < kVector; ++j) v[j] = __builtin_floorf(v[j]);
-  return v;
-#endif
-}
-static inline Vector ceil_of(Vector v) {
-#if defined(__AVX512F__)
-  return _mm512_maskz_roundscale_ps(0xffff, v, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
-#elif defined(__AVX2__)
-  return _mm256_ceil_ps(v);
-#else
-  for (size_t j = 0; j < kVector; ++j) v[j] = __builtin_ceilf(v[j]);
+  for (size_t j = 0; j < kVector; ++j)
+    v[j] = how == Rounding::nearest ? __builtin_rintf(v[j])
+           : how == Rounding::down  ? __builtin_floorf(v[j])
+                                    : __builtin_ceilf(v[j]);
   return v;
 #endif
 }
