@@ -112,13 +112,12 @@ def _pushed(b: Builder, value: Value, wrap: Callable[[Value], Value]) -> Value:
         return _pushed(b, value.operands[0], lambda v: wrap(b.through(v, view, shape)))
     if value.op == "tensor":
         return wrap(value)
-    operands = []
-    for operand in value.operands:
-        if operand.op == "const":
-            operands.append(b.const(operand.const, operand.type))
-            continue
-        widened = _expanded(value.shape)
-        operands.append(_pushed(b, operand, lambda v, widened=widened: wrap(widened(b, v))))  # type: ignore[misc]
+    widened = _expanded(value.shape)
+
+    def whole(operand: Value) -> Value:
+        return wrap(widened(b, operand))
+
+    operands = [b.const(o.const, o.type) if o.op == "const" else _pushed(b, o, whole) for o in value.operands]
     return b.copy(value, tuple(operands), shape=b.symbols.broadcast(o.shape for o in operands))
 
 
