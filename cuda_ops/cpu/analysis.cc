@@ -158,13 +158,15 @@ int Analysis::computed_with(int u) const {
 }
 
 int Analysis::borrowed_store(int v) const {
-  if (layout_.schedule != Schedule::whole || value(v).form != kFull || statement(v).type != Type::f32) return -1;
+  if (layout_.schedule != Schedule::whole || value(v).form != kFull || statement(v).type != Type::f32 || value(v).late)
+    return -1;
   int last = -1;
   bool reduced = false;
   for (int u = v + 1; u < count(); ++u) {
     const Statement& s = statement(u);
     if (!value(u).needed || std::find(s.operands, s.operands + s.operand_count, v) == s.operands + s.operand_count)
       continue;
+    if (value(u).late) return -1;
     const int reader = computed_with(u);
     reduced |= is_reduction(statement(reader).op);
     last = std::max(last, reader);
@@ -207,6 +209,25 @@ void Analysis::find_softmax_without_nan(int v) {
   for (int u : {q, is_nan}) at(u).absorbed = true;
 }
 
+// v = the mean or sum of (a - mean(a))^2. The difference itself is often wanted again for the result, and then computed
+// only there.
+void Analysis::find_moments(int v) {
+  const Statement& s = statement(v);
+  if ((s.op != Op::op_reduce_mean && s.op != Op::op_reduce_sum) || s.type != Type::f32) return;
+  const int square = s.operands[0], difference = statement(square).operands[0];
+  const bool squares = statement(square).op == Op::op_mul && statement(square).operands[1] == difference;
+  if (!squares || value(square).readers != 1 || statement(difference).op != Op::op_sub) return;
+  const int *operands = statement(difference).operands, which = statement(operands[1]).op == Op::op_reduce_mean ? 1 : 0;
+  const int mean = operands[which], a = operands[1 - which];
+  if (statement(mean).op != Op::op_reduce_mean || statement(mean).operands[0] != a || value(mean).squares >= 0 ||
+      value(a).form != kFull)
+    return;
+  at(mean).squares = v;
+  at(v).mean = mean;
+  at(square).absorbed = true;
+  at(difference).late = std::none_of(stores_.begin(), stores_.end(), [&](const Store& x) { return x.v == difference; });
+}
+
 // Some pairs of operations have one loop, which spares the value between them: sums of products (in reductions a dot
 // product, in additions a fused multiply-add) and the exponential of a difference.
 void Analysis::absorb_operands() {
@@ -216,6 +237,7 @@ void Analysis::absorb_operands() {
     if (layout_.schedule == Schedule::whole && value(v).needed) {
       find_softmax(v);
       find_softmax_without_nan(v);
+      find_moments(v);
     }
     if (!value(v).needed || value(v).absorbed || s.type != Type::f32 ||
         (s.op != Op::op_add && s.op != Op::op_exp && !reduces))

@@ -31,6 +31,9 @@ struct Value {
   int first_pass = -1;      // the pass that computes it, in scopes loop and tile
   int softmax_of = -1;      // see Analysis::softmax_operand
   int instead_of_nan = -1;  // of a softmax: the constant that replaces it
+  int squares = -1;         // see Analysis::squares_with
+  int mean = -1;            // of such squares: the mean
+  bool late = false;        // computed right before its first reader that needs it
 };
 
 // One of the kernel's outputs, and how it is written.
@@ -91,6 +94,11 @@ class Analysis {
   // Of such a v: the constant that it has in place of NaN; -1: none.
   int softmax_instead_of_nan(int v) const { return value(v).instead_of_nan; }
 
+  // Of a mean, in the whole schedule: the reduction of the squares of what its elements are off it, which the mean's
+  // instruction computes, too; -1: none. And the mean of such a reduction.
+  int squares_with(int v) const { return value(v).squares; }
+  int mean_with(int v) const { return value(v).mean; }
+
  private:
   const Statement& statement(int v) const { return kernel_.statements[static_cast<size_t>(v)]; }
   Value& at(int v) { return values_[static_cast<size_t>(v)]; }
@@ -101,6 +109,7 @@ class Analysis {
   void absorb_operands();
   void find_softmax(int v);
   void find_softmax_without_nan(int v);
+  void find_moments(int v);
   Store make_store(const Output& output, const Access& access) const;
   bool is_direct(const Store& store) const;
   // The value whose instruction reads the operand of u: u, or the one that absorbs it.

@@ -5,6 +5,7 @@
 
 namespace onnxfuse::cpu {
 
-int64_t last_level_cache();  // bytes
+// Bytes of the last-level cache that one tensor of several may take and still be found there by what reads it next.
+int64_t cache_share();
 
 }  // namespace onnxfuse::cpu

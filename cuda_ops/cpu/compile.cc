@@ -13,16 +13,10 @@ constexpr size_t kMostKept = 1 << 20;
 // Few items that are longer (in nanoseconds) are shared out among tasks.
 constexpr double kLongItem = 60000;
 
-// Outputs go past the caches where one takes a quarter of it. One such chain and two operators that read what it and
-// another one wrote took, with 1, 2, 4 MB 5 % longer than through the caches, with 8 MB 10 % less, with 16 MB and more
-// as long or less (EPYC with 32 MB); the chain alone, of 8 MB that the cache does not hold, half of the time. Two
-// of 6.6 MB, of which a Conv reads one next, make that Conv take 10 % longer.
-constexpr int64_t kStreamedShare = 4;
-
 }  // namespace
 
 KernelPlan Compiler::compile() {
-  plan_.streams = output_takes_of_cache(kStreamedShare);
+  plan_.streams = largest_output() >= cache_share();
   plan_.asks_ahead = comes_from_memory(bound_) &&
                      (layout_.schedule == Schedule::band ||
                       (layout_.schedule == Schedule::column && (layout_.blocks == 1 || analysis_.passes() == 0)));
@@ -49,9 +43,25 @@ Code& Compiler::code(Scope scope, int stage) {
 }
 
 void Compiler::write_value(int v) {
+  if (value(v).absorbed || value(v).late) return;
+  if (analysis_.mean_with(v) < 0) write_late_operands(v);
+  write_value_now(v);
+}
+
+void Compiler::write_late_operands(int v) {
   const Statement& s = statement(v);
-  if (value(v).absorbed) return;
-  if (s.op == Op::input) {
+  for (int i = 0; i < s.operand_count; ++i) {
+    const int operand = s.operands[i];
+    if (value(operand).absorbed) write_late_operands(operand);
+    if (value(operand).late && place(operand).reg < 0) write_value_now(operand);
+  }
+}
+
+void Compiler::write_value_now(int v) {
+  const Statement& s = statement(v);
+  if (analysis_.mean_with(v) >= 0) {
+    release_operands(v);  // the mean's instruction has computed it
+  } else if (s.op == Op::input) {
     write_input(v);
   } else if (s.op == Op::constant) {
     write_constant(v);
@@ -145,8 +155,6 @@ void Compiler::write_pass(int pass) {
     if (in_pass(s.scope) && value(s.v).stage == pass) write_store(i);
   }
 }
-
-bool Compiler::output_takes_of_cache(int64_t share) const { return largest_output() >= last_level_cache() / share; }
 
 int64_t Compiler::largest_output() const {
   int64_t bytes = 0;

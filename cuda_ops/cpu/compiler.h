@@ -100,6 +100,7 @@ class Compiler {
   // The operands of the product that reduction v absorbs, else its operand.
   int reduction_operands(int v, int* operands) const;
   void write_whole_reduction(int v);
+  void write_moments(int mean, int squares);
   // Notes that a pipeline may do the reduction.
   void mark_fold(Instruction& i, int v, int operands) const;
   Form form_of_accumulators(int v) const;
@@ -123,10 +124,11 @@ class Compiler {
   template <class InCode>
   void count_uses(const InCode& in_code, int stage, bool pass);
   void write_value(int v);
+  void write_late_operands(int v);
+  void write_value_now(int v);
   void write_item(int stage);
   void write_pass(int pass);
-  int64_t largest_output() const;                   // bytes
-  bool output_takes_of_cache(int64_t share) const;  // one of them: one part in so many of the last level, or more
+  int64_t largest_output() const;  // bytes
   // About what an item costs, in nanoseconds.
   void estimate();
 

@@ -115,7 +115,7 @@ int64_t product(const std::vector<Dim>& dims) {
 // columns, 2.23 and 1.15 by blocks of 1024).
 int64_t columns_of_block(const Kernel& kernel, int64_t adjacent, int64_t reduced_points) {
   constexpr int64_t second_cache = 1 << 20;
-  const int64_t held = last_level_cache() / 4 / 4 / reduced_points / 64 * 64;
+  const int64_t held = cache_share() / 4 / reduced_points / 64 * 64;
   const auto reductions = std::count_if(kernel.statements.begin(), kernel.statements.end(),
                                         [](const Statement& s) { return is_reduction(s.op); });
   const bool stays = reductions > 1 && !has_exponentials(kernel) && kTile * reduced_points * 4 <= second_cache;
@@ -160,8 +160,8 @@ int64_t points_of_tensors(const BoundKernel& bound) {
 }  // namespace
 
 // If each point has 4 bytes.
-bool comes_from_memory(const BoundKernel& bound) { return points_of_tensors(bound) >= last_level_cache() / 2 / 4; }
-bool may_come_from_memory(const BoundKernel& bound) { return points_of_tensors(bound) >= last_level_cache() / 4 / 4; }
+bool comes_from_memory(const BoundKernel& bound) { return points_of_tensors(bound) >= 2 * cache_share() / 4; }
+bool may_come_from_memory(const BoundKernel& bound) { return points_of_tensors(bound) >= cache_share() / 4; }
 
 bool takes_order(const Kernel& kernel) {
   return std::any_of(kernel.statements.begin(), kernel.statements.end(),

@@ -139,6 +139,9 @@ struct TileKernels {
   // f32: out[i] = a[i] / b[0], where b[0] is a sum that a[i] was taken into: by a product with the reciprocal.
   TileFn share;
   TileFn ask;  // does for n elements of a what Work::ask does
+  // f32: out: the mean of n elements of a; b, which is written: the sum of the squares of what they are off it, or the
+  // mean of these.
+  TileFn mean_and_squares, mean_and_variance;
   // f32: of rows (SoftmaxRows b), n elements in all, e[i] / (e[0] + e[1] + ...) for e[i] = exp(a[i] - max(a[0], ...)).
   // c: SoftmaxState, which is written. softmax_end: does what is left (out: SoftmaxState, b: SoftmaxRows).
   TileFn softmax, softmax_end;

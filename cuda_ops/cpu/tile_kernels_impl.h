@@ -27,6 +27,7 @@ namespace {
 #include "scalar_ops.h"
 #include "element_loops.h"
 #include "reduction_loops.h"
+#include "moments_loops.h"
 #include "softmax_parts.h"
 #include "softmax_loops.h"
 #include "argument_loops.h"
@@ -45,6 +46,8 @@ const TileKernels ONNXFUSE_ISA = {find_primitive,
                                   find_exp_of_difference,
                                   share_loop,
                                   ask_loop,
+                                  moments_loop<false>,
+                                  moments_loop<true>,
                                   softmax_loop,
                                   softmax_end,
                                   find_cast,

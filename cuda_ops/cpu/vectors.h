@@ -26,15 +26,15 @@ static inline Vector load_vector(const float* p) {
 static inline void store_vector(float* p, Vector v) { __builtin_memcpy(p, &v, sizeof v); }
 
 // The first n elements, at most kVector; the others are the filling, and are not stored.
-static inline Vector load_part(const float* p, size_t n, float filling) {
+static inline Vector load_part(const float* p, size_t n, Vector filling) {
 #if defined(__AVX512F__)
-  return _mm512_mask_loadu_ps(splat(filling), static_cast<__mmask16>((1u << n) - 1), p);
+  return _mm512_mask_loadu_ps(filling, static_cast<__mmask16>((1u << n) - 1), p);
 #else
-  Vector v = splat(filling);
-  __builtin_memcpy(&v, p, n * sizeof(float));
-  return v;
+  __builtin_memcpy(&filling, p, n * sizeof(float));
+  return filling;
 #endif
 }
+static inline Vector load_part(const float* p, size_t n, float filling) { return load_part(p, n, splat(filling)); }
 static inline void store_part(float* p, size_t n, Vector v) {
 #if defined(__AVX512F__)
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), v);

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "caches.h"
 #include "compiler.h"
 
 namespace onnxfuse::cpu {
@@ -202,7 +203,7 @@ void Compiler::write_softmax(int v) {
   // come from an input: where a tile is computed first, that waits for memory in turn (1.3 times as long as in the
   // caches).
   const bool can_stream = direct && layout_.reduced_points <= kWholeRow && analysis_.direct_store(v) >= 0 &&
-                          value(v).readers == 1 && output_takes_of_cache(kStreamedSoftmaxShare);
+                          value(v).readers == 1 && largest_output() >= cache_share() / 2;
   const Streaming streams = !can_stream     ? Streaming::never
                             : plan_.streams ? Streaming::always
                                             : Streaming::by_one_thread;

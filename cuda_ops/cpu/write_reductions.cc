@@ -14,7 +14,20 @@ int Compiler::reduction_operands(int v, int* operands) const {
   return 2;
 }
 
+// One instruction for both.
+void Compiler::write_moments(int mean, int squares) {
+  const int a = statement(mean).operands[0];
+  const TileFn fn = statement(squares).op == Op::op_reduce_mean ? tile_.mean_and_variance : tile_.mean_and_squares;
+  const Operand in[] = {{expanded(a, kFull), kFull, size_of(a)},
+                        {destination(squares), value(squares).form, size_of(squares)}};
+  place(squares).reg = in[1].reg;
+  place(mean).reg = destination(mean);
+  code(mean).push_back(call_in_steps(fn, operand(mean), in, 2));
+  release_operands(mean);
+}
+
 void Compiler::write_whole_reduction(int v) {
+  if (analysis_.squares_with(v) >= 0) return write_moments(v, analysis_.squares_with(v));
   int operands[2];
   const int count = reduction_operands(v, operands);
   const TileFn fn = count == 2 ? reduction(v).whole_of_products : reduction(v).whole;
