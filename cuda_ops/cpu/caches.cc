@@ -13,14 +13,17 @@ int64_t last_level_cache() {
   return kilobytes > 0 ? kilobytes << 10 : int64_t{32} << 20;
 }
 
+bool is_intel() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("intel");
+#else
+  return false;
+#endif
+}
+
 // Of each processor; a virtual machine sees all of a cache of which its neighbours use the rest. Intel's servers have
 // 1.4 to 1.9 MB a core, AMD's 4 of cores that share 32.
-int64_t cache_of_processor() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_is("intel")) return int64_t{2} << 20;
-#endif
-  return int64_t{4} << 20;
-}
+int64_t cache_of_processor() { return (is_intel() ? int64_t{2} : int64_t{4}) << 20; }
 
 }  // namespace
 
@@ -31,6 +34,12 @@ int64_t cache_share() {
   static const int64_t share = std::min<int64_t>(
       last_level_cache() / 4, cache_of_processor() * std::max<int64_t>(1, std::thread::hardware_concurrency()));
   return share;
+}
+
+// On an EPYC it gains; a Xeon reads ahead well enough by itself, and LayerNorms of 4 to 32 MB took 5 to 20 % longer.
+bool asks_for_rows() {
+  static const bool pays = !is_intel();
+  return pays;
 }
 
 }  // namespace onnxfuse::cpu

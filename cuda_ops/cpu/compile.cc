@@ -193,7 +193,8 @@ KernelPlan compile_kernel(const Kernel& kernel, const BoundKernel& bound, const 
   auto compiler = make(Handing::keep, {kWholeSoftmax, kLongTile});
   KernelPlan plan = compiler->compile();
   const bool long_rows = plan.layout.schedule == Schedule::whole && plan.layout.reduced_points > kWholeRow;
-  if ((long_rows && !plan.rows_alone) ||
+  const bool reads_twice = plan.finds_moments && !plan.keeps_tiles && plan.items > 1;
+  if ((long_rows && !plan.rows_alone && !reads_twice) ||
       (plan.layout.schedule == Schedule::column && plan.passes.empty() && plan.keeps_tiles)) {
     compiler = make(Handing::keep, {kWholeRow, kTile});
     plan = compiler->compile();

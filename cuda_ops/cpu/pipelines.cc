@@ -89,7 +89,7 @@ class Former {
         ++last;
       const bool alone = may_stream(code[first]) || (plan_.asks_ahead && code[first].work == Work::accumulate);
       if (last - first < (alone ? 1u : 2u)) {
-        if (code[first].count != Count::one) keep(code[first].out);
+        if (!gives_one_a_row(code[first])) keep(code[first].out);
         result.push_back(code[first++]);
         continue;
       }
@@ -125,6 +125,11 @@ class Former {
       ++count;
     }
     return count > kMostFolds;
+  }
+
+  // As a reduction of whole rows does, or what follows from it.
+  static bool gives_one_a_row(const Instruction& i) {
+    return i.count == Count::one || i.count == Count::rows || (i.count == Count::steps && i.step_out <= sizeof(double));
   }
 
   void keep(uint16_t reg) { plan_.keeps_tiles |= plan_.registers[reg].kind == Register::Kind::arena; }

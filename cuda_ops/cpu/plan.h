@@ -197,10 +197,11 @@ struct KernelPlan {
   std::vector<Accumulator> accumulators;
   // The items are few, so several tasks share each: another than the whole schedule, nothing is kept in the arena.
   bool shares_rows = false;
-  bool streams = false;      // outputs are so large that they go past the caches where nothing reads them again
-  bool keeps_tiles = false;  // values lie in the arena, other than in what follows a pipeline's blocks
-  bool asks_ahead = false;   // inputs come from memory, where tiles lie in the order in which passes take them
-  bool rows_alone = false;   // an instruction finishes row after row, and so stores all the time
+  bool streams = false;        // outputs are so large that they go past the caches where nothing reads them again
+  bool keeps_tiles = false;    // values lie in the arena, other than in what follows a pipeline's blocks
+  bool asks_ahead = false;     // inputs come from memory, where tiles lie in the order in which passes take them
+  bool finds_moments = false;  // an instruction finds mean and variance
+  bool rows_alone = false;     // an instruction finishes row after row, and so stores all the time
   // A register that has a SoftmaxState, and the address of the input that it is told of; -1: none.
   int softmax_state = -1, ahead_of = -1;
   int totals_pass = -1;  // of shared rows: before the pass that scans; has no effect but on the states

@@ -142,7 +142,7 @@ static void softmax_in_place(float* out, const float* a, size_t n, SoftmaxOfRows
   }
 }
 
-// Rows a to out past the caches; the last one's shares are left to the next call.
+// Rows a to out past the caches; the last one's shares may be left to the next call.
 static void softmax_streaming(float* out, const float* a, size_t n, SoftmaxOfRows& rows, const float* ahead,
                               SoftmaxState& state) {
   const size_t row = rows.length();
@@ -159,6 +159,10 @@ static void softmax_streaming(float* out, const float* a, size_t n, SoftmaxOfRow
     state.out = out + i;
     state.sum = rows.sum();
     if (!good) rows.by_maximum(out + i, a + i);
+    if (softmax_rows_buffered(row) == 1 && good) {
+      Unfinished<true>(state.out, state.row, state.sum, row).finish_rest(0);
+      state.row = nullptr;
+    }
   }
 }
 

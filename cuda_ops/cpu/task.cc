@@ -4,6 +4,8 @@
 #include <cstring>
 #include <memory>
 
+#include "caches.h"
+
 namespace onnxfuse::cpu {
 namespace {
 
@@ -177,7 +179,7 @@ void Task::run_item(int64_t block) {
     if (layout_.item_is_point()) rows_ = layout_.block;
     loop_.nonzero = 0;
   }
-  if (!plan_.rows_alone && layout_.schedule == Schedule::whole && block + 1 < layout_.blocks)
+  if (asks_for_rows() && !plan_.rows_alone && layout_.schedule == Schedule::whole && block + 1 < layout_.blocks)
     execute_last(plan_.item_code.back());
   else
     execute(plan_.item_code.back());

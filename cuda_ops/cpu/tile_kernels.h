@@ -121,8 +121,13 @@ struct SoftmaxState {
 };
 static_assert(sizeof(SoftmaxState) == 64);
 
-// Floats that each of the two rows of a buffer takes; apart by half of 4096 bytes, so that a load from one does not
-// wait for a store to the other.
+// Where a softmax's results go past the caches, rows of exponentials take turns in a buffer: in the places of two, so
+// that one is finished beside the next one's exponentials; longer ones in the place of one, which is as fast and leaves
+// room in the second-level cache.
+constexpr size_t softmax_rows_buffered(size_t length) { return length <= 16384 ? 2 : 1; }
+
+// Floats that each of these places takes; apart by half of 4096 bytes, so that a load from one does not wait for a
+// store to the other.
 constexpr size_t softmax_buffered(size_t length) { return (length + 511) / 1024 * 1024 + 512; }
 
 constexpr size_t kAskedAhead = 4096;  // bytes, of Work::ask

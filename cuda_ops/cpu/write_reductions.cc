@@ -24,6 +24,7 @@ void Compiler::write_moments(int mean, int squares) {
   place(mean).reg = destination(mean);
   code(mean).push_back(call_in_steps(fn, operand(mean), in, 2));
   release_operands(mean);
+  plan_.finds_moments = true;
 }
 
 void Compiler::write_whole_reduction(int v) {
