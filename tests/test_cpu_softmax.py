@@ -172,6 +172,19 @@ def test_results_that_go_past_the_caches_are_the_same(shape: tuple[int, int]) ->
         assert error(y, x) <= LIMIT
 
 
+@pytest.mark.parametrize("shape", [(20, 131072), (150, 16385), (34, 70001), (20, 131073)])
+def test_long_rows_that_go_past_the_caches_are_the_same(shape: tuple[int, int]) -> None:
+    """Of such rows one is kept at a time; the last shape has rows that are too long for it."""
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    x[1], x[3, 1:], x[4, shape[1] // 2] = np.nan, -np.inf, 80
+    x[6, shape[1] // 3 :], x[-1, 0] = -1e9, np.inf
+    alone = np.concatenate([run(SOFTMAX, row[None])[0] for row in x])
+    for threads in (1, 2):
+        (y,) = run(SOFTMAX, x, threads=threads)
+        np.testing.assert_array_equal(y.view(np.uint32), alone.view(np.uint32))
+    assert error(alone, x) <= LIMIT
+
+
 @pytest.mark.parametrize("also", ["%1", "%2", "%3", "%4", "%0"])
 @pytest.mark.parametrize("columns", [40, 1000])
 def test_a_part_of_it_is_used_elsewhere(also: str, columns: int) -> None:

@@ -220,7 +220,7 @@ void Analysis::find_moments(int v) {
   const int *operands = statement(difference).operands, which = statement(operands[1]).op == Op::op_reduce_mean ? 1 : 0;
   const int mean = operands[which], a = operands[1 - which];
   if (statement(mean).op != Op::op_reduce_mean || statement(mean).operands[0] != a || value(mean).squares >= 0 ||
-      value(a).form != kFull)
+      (value(a).form & kInner) == 0)
     return;
   at(mean).squares = v;
   at(v).mean = mean;

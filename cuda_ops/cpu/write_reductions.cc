@@ -18,11 +18,11 @@ int Compiler::reduction_operands(int v, int* operands) const {
 void Compiler::write_moments(int mean, int squares) {
   const int a = statement(mean).operands[0];
   const TileFn fn = statement(squares).op == Op::op_reduce_mean ? tile_.mean_and_variance : tile_.mean_and_squares;
-  const Operand in[] = {{expanded(a, kFull), kFull, size_of(a)},
-                        {destination(squares), value(squares).form, size_of(squares)}};
-  place(squares).reg = in[1].reg;
   place(mean).reg = destination(mean);
-  code(mean).push_back(call_in_steps(fn, operand(mean), in, 2));
+  place(squares).reg = destination(squares);
+  const Operand in[] = {operand(a), operand(squares)};
+  code(mean).push_back(in[0].form == kFull ? call_in_steps(fn, operand(mean), in, 2)
+                                           : call(fn, kInner, place(mean).reg, in[0].reg, in[1].reg));
   release_operands(mean);
   plan_.finds_moments = true;
 }
