@@ -5,11 +5,11 @@
 
 namespace onnxfuse::cpu {
 
-// Bytes of the last-level cache that one tensor of several may take and still be found there by what reads it next.
-int64_t cache_share();
+// Bytes that a tensor which so many threads write may have and still be in the caches when the next operator reads it.
+int64_t cache_share(int threads);
 
-// Whether several threads that store past the caches do not slow each other more than through them.
-bool threads_stream();
+// The same where the number of threads does not matter: of those that the machine has.
+int64_t cache_share();
 
 // Whether it pays to ask, row after row, for what the next row's first pass reads or its last one writes.
 bool asks_for_rows();

@@ -16,7 +16,7 @@ constexpr double kLongItem = 60000;
 }  // namespace
 
 KernelPlan Compiler::compile() {
-  plan_.streams = largest_output() >= cache_share();
+  plan_.streams = largest_output() >= cache_share(threads_);
   plan_.asks_ahead = comes_from_memory(bound_) &&
                      (layout_.schedule == Schedule::band ||
                       (layout_.schedule == Schedule::column && (layout_.blocks == 1 || analysis_.passes() == 0)));
@@ -186,9 +186,9 @@ void Compiler::estimate() {
 }
 
 KernelPlan compile_kernel(const Kernel& kernel, const BoundKernel& bound, const std::vector<Type>& input_types,
-                          const std::vector<Type>& output_types) {
+                          const std::vector<Type>& output_types, int threads) {
   const auto make = [&](Handing handing, const Limits& limits) {
-    return std::make_unique<Compiler>(kernel, bound, input_types, output_types, handing, limits);
+    return std::make_unique<Compiler>(kernel, bound, input_types, output_types, threads, handing, limits);
   };
   auto compiler = make(Handing::keep, {kWholeSoftmax, kLongTile});
   KernelPlan plan = compiler->compile();

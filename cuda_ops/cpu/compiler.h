@@ -29,10 +29,11 @@ struct Operand {
 class Compiler {
  public:
   Compiler(const Kernel& kernel, const BoundKernel& bound, const std::vector<Type>& input_types,
-           const std::vector<Type>& output_types, Handing handing, const Limits& limits)
+           const std::vector<Type>& output_types, int threads, Handing handing, const Limits& limits)
       : kernel_(kernel),
         bound_(bound),
         input_types_(input_types),
+        threads_(threads),
         layout_(plan_.layout),
         analysis_(kernel, bound, plan_.layout = make_layout(kernel, bound, limits), output_types, handing),
         memory_(plan_),
@@ -77,6 +78,7 @@ class Compiler {
     const uint16_t a = static_cast<uint16_t>(address);
     if (std::find(moving.begin(), moving.end(), a) == moving.end()) moving.push_back(a);
   }
+  bool streams_copy(int v) const;
   // The register that takes v's value.
   int destination(int v);
   int store_address(int index);
@@ -135,6 +137,7 @@ class Compiler {
   const Kernel& kernel_;
   const BoundKernel& bound_;
   const std::vector<Type>& input_types_;
+  const int threads_;
   const TileKernels& tile_ = tile_kernels();
   KernelPlan plan_;
   const Layout& layout_;

@@ -2,6 +2,7 @@
 #include "engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <list>
 #include <mutex>
@@ -61,6 +62,7 @@ bool is_empty(const Kernel& kernel, const BoundKernel& bound) {
 
 struct Plan {
   BoundProgram bound;
+  int threads = 1;  // see CpuEngine
   std::vector<Type> input_types, output_types;
   std::vector<KernelPlan> kernels;
 };
@@ -97,13 +99,43 @@ bool reads_before_storing(const Kernel& kernel, int input, int output) {
   return true;
 }
 
+// Counts the threads that take tasks; of two that have the same bit, one.
+class Observed final : public RunContext {
+ public:
+  explicit Observed(RunContext& context) : context_(context) {}
+
+  void parallel_for(size_t tasks, const std::function<void(size_t)>& body) override {
+    context_.parallel_for(tasks, [&](size_t task) {
+      if ((seen_.load(std::memory_order_relaxed) & own_bit()) == 0)
+        seen_.fetch_or(own_bit(), std::memory_order_relaxed);
+      body(task);
+    });
+  }
+  void* stream() override { return context_.stream(); }
+  void* scratch(size_t bytes) override { return context_.scratch(bytes); }
+
+  int threads() const { return __builtin_popcountll(seen_.load(std::memory_order_relaxed)); }
+
+ private:
+  static uint64_t own_bit() {
+    static std::atomic<unsigned> threads{0};
+    static thread_local const uint64_t bit = uint64_t{1} << threads.fetch_add(1, std::memory_order_relaxed) % 64;
+    return bit;
+  }
+
+  RunContext& context_;
+  std::atomic<uint64_t> seen_{0};
+};
+
 class CpuEngine : public Engine {
  public:
   explicit CpuEngine(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
 
   void run(const BoundProgram& bound, Tensors inputs, Tensors outputs, RunContext& context) const override {
     const std::shared_ptr<const Plan> plan = find(bound, inputs, outputs);
-    for (const KernelPlan& kernel : plan->kernels) run_kernel(kernel, inputs, outputs, context);
+    Observed observed(context);
+    for (const KernelPlan& kernel : plan->kernels) run_kernel(kernel, inputs, outputs, observed);
+    if (const int threads = observed.threads(); threads > threads_.load(std::memory_order_relaxed)) note(threads);
   }
 
   // An instruction that stores one of several outputs may come before another that reads the input again.
@@ -118,33 +150,43 @@ class CpuEngine : public Engine {
   void copy(void* to, const void* from, size_t bytes, RunContext&) const override { std::memcpy(to, from, bytes); }
 
  private:
+  // Steps are large, so that there are few new plans.
+  void note(int seen) const {
+    int threads = 1;
+    while (threads < seen) threads *= 2;
+    threads_.store(threads, std::memory_order_relaxed);
+  }
+
   std::shared_ptr<const Plan> find(const BoundProgram& bound, Tensors inputs, Tensors outputs) const {
+    const int threads = threads_.load(std::memory_order_relaxed);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       for (auto p = plans_.begin(); p != plans_.end(); ++p) {
-        if (!same_types((*p)->input_types, inputs) || !same_types((*p)->output_types, outputs) ||
+        if ((*p)->threads != threads || !same_types((*p)->input_types, inputs) ||
+            !same_types((*p)->output_types, outputs) ||
             ((*p)->bound.number != bound.number && !same_binding((*p)->bound, bound)))
           continue;
         if (p != plans_.begin()) plans_.splice(plans_.begin(), plans_, p);
         return plans_.front();
       }
     }
-    std::shared_ptr<const Plan> plan = make(bound, inputs, outputs);
+    std::shared_ptr<const Plan> plan = make(bound, inputs, outputs, threads);
     const std::lock_guard<std::mutex> lock(mutex_);
     plans_.push_front(plan);
     if (plans_.size() > kMostPlans) plans_.pop_back();
     return plan;
   }
 
-  std::shared_ptr<const Plan> make(const BoundProgram& bound, Tensors inputs, Tensors outputs) const {
+  std::shared_ptr<const Plan> make(const BoundProgram& bound, Tensors inputs, Tensors outputs, int threads) const {
     check_types("input", program_->inputs, inputs);
     check_types("output", program_->outputs, outputs);
     auto plan = std::make_shared<Plan>();
     plan->bound = bound;
+    plan->threads = threads;
     plan->input_types = types_of(inputs);
     plan->output_types = types_of(outputs);
     const auto compile = [&](const Kernel& kernel, const BoundKernel& bound_kernel) {
-      plan->kernels.push_back(compile_kernel(kernel, bound_kernel, plan->input_types, plan->output_types));
+      plan->kernels.push_back(compile_kernel(kernel, bound_kernel, plan->input_types, plan->output_types, threads));
     };
     for (size_t k = 0; k < program_->kernels.size(); ++k) {
       const Kernel& kernel = program_->kernels[k];
@@ -159,6 +201,8 @@ class CpuEngine : public Engine {
   }
 
   std::shared_ptr<const Program> program_;
+  // How many threads were seen at work in a run, at most: a session does not tell. What they write is in their caches.
+  mutable std::atomic<int> threads_{1};
   mutable std::mutex mutex_;
   mutable std::list<std::shared_ptr<const Plan>> plans_;  // the last used first
 };

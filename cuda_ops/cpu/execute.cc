@@ -1,7 +1,4 @@
 // Spreads a kernel's items over threads.
-#include <atomic>
-#include <thread>
-
 #include "plan.h"
 #include "shared_rows.h"
 #include "task.h"
@@ -28,13 +25,9 @@ void run_kernel(const KernelPlan& plan, Tensors inputs, Tensors outputs, RunCont
   if (plan.shares_rows) return run_shared_rows(plan, inputs, outputs, context);
   const int64_t tasks = number_of_tasks(plan);
   if (tasks == 1) return Task(plan, inputs, outputs).run(0, plan.items);
-  const std::thread::id caller = std::this_thread::get_id();
-  std::atomic<bool> crowded = false;
   context.parallel_for(static_cast<size_t>(tasks), [&](size_t t) {
     const int64_t i = static_cast<int64_t>(t);
-    if (std::this_thread::get_id() != caller) crowded.store(true, std::memory_order_relaxed);
-    Task(plan, inputs, outputs, crowded.load(std::memory_order_relaxed))
-        .run(plan.items * i / tasks, plan.items * (i + 1) / tasks);
+    Task(plan, inputs, outputs).run(plan.items * i / tasks, plan.items * (i + 1) / tasks);
   });
 }
 

@@ -86,12 +86,18 @@ void Compiler::release_operands(int v) {
   }
 }
 
+// Whether v goes past the caches to its output, while what reads it again does so in a tile beside: of whole rows,
+// since other schedules keep nothing between passes but in outputs.
+bool Compiler::streams_copy(int v) const {
+  return plan_.streams && layout_.schedule == Schedule::whole && value(v).form == kFull && value(v).readers > 1;
+}
+
 int Compiler::destination(int v) {
   const Value& x = value(v);
   Place& p = place(v);
   if (x.form == kScalar && !x.kept) return memory_.buffer(size_of(v), kScalar);
   const bool computed_before = in_pass(x.scope) && x.first_pass != pass_;
-  if (const int s = analysis_.direct_store(v); s >= 0 && !computed_before) {
+  if (const int s = analysis_.direct_store(v); s >= 0 && !computed_before && !streams_copy(v)) {
     stored_[static_cast<size_t>(s)] = true;
     const int address = store_address(s);
     if (in_pass(x.scope)) move_in_pass(address);

@@ -214,8 +214,9 @@ struct KernelPlan {
   int64_t tiles() const { return layout.loop_points * (layout.item_is_point() ? layout.blocks : 1); }
 };
 
+// threads: about as many work on it; results do not depend on them.
 KernelPlan compile_kernel(const Kernel& kernel, const BoundKernel& bound, const std::vector<Type>& input_types,
-                          const std::vector<Type>& output_types);
+                          const std::vector<Type>& output_types, int threads);
 
 // Puts pipelines in the place of instructions that follow each other.
 void form_pipelines(KernelPlan& plan);

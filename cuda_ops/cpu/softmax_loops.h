@@ -183,7 +183,7 @@ static void softmax_loop(void* out, const void* a, const void* b, const void* c,
   const bool is_long = row >= kLongRow;
   const float* ahead = next == nullptr || (direct && !is_long) ? pa + kAhead : next;
   SoftmaxOfRows kind(rows, state);
-  if (rows.streams == Streaming::always || (rows.streams == Streaming::by_one_thread && !state.crowded))
+  if (rows.streams != 0)
     softmax_streaming(po, pa, n, kind, ahead, state);
   else
     softmax_in_place(po, pa, n, kind, ahead, rows.far && !is_long ? next : nullptr);

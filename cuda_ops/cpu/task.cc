@@ -81,8 +81,8 @@ void Odometer::retreat(const std::vector<Dim>& dims) {
   }
 }
 
-Task::Task(const KernelPlan& plan, Tensors inputs, Tensors outputs, bool crowded)
-    : plan_(plan), layout_(plan.layout), inputs_(inputs), outputs_(outputs), crowded_(crowded) {
+Task::Task(const KernelPlan& plan, Tensors inputs, Tensors outputs)
+    : plan_(plan), layout_(plan.layout), inputs_(inputs), outputs_(outputs) {
   static thread_local Arena arena;
   const size_t registers = plan.registers.size(), addresses = plan.addresses.size();
   const size_t table = ((registers + addresses) * sizeof(char*) + 63) / 64 * 64;
@@ -159,10 +159,7 @@ void Task::run_item(int64_t block) {
     set_block(block);
   if (plan_.softmax_state >= 0) {
     auto& state = *reinterpret_cast<SoftmaxState*>(reg_[static_cast<size_t>(plan_.softmax_state)]);
-    if (!begun_) {
-      state = {};
-      state.crowded = crowded_;
-    }
+    if (!begun_) state = {};
     const bool whole = layout_.tile_extent - block * layout_.block >= 2 * layout_.block;  // the next block
     if (const auto i = static_cast<size_t>(plan_.ahead_of); plan_.ahead_of >= 0 && whole)
       state.next = reinterpret_cast<const float*>(item_address_[i] + plan_.addresses[i].block);

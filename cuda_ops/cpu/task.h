@@ -20,8 +20,7 @@ struct Odometer {
 
 class Task {
  public:
-  // crowded: other threads run items of the plan at the same time, as far as is known.
-  Task(const KernelPlan& plan, Tensors inputs, Tensors outputs, bool crowded = false);
+  Task(const KernelPlan& plan, Tensors inputs, Tensors outputs);
 
   // Items first to last, without the last.
   void run(int64_t first, int64_t last);
@@ -56,7 +55,6 @@ class Task {
   int64_t rows_ = 1;  // indices in the block
   int64_t block_ = 0;
   bool begun_ = false;
-  const bool crowded_;
 };
 
 }  // namespace onnxfuse::cpu

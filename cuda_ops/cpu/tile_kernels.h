@@ -98,15 +98,12 @@ struct FoldFns {
   TileFn accumulate;        // out: an accumulator of ReductionFns, takes in state a
 };
 
-// When the results of a softmax go past the caches.
-enum class Streaming : int64_t { never, by_one_thread, always };
-
 // Of softmax: what is known of the rows.
 struct SoftmaxRows {
   int64_t length;
-  int64_t far;        // whether they come from memory
-  Streaming streams;  // where they do, by way of a buffer that lies behind the state
-  double instead;     // of NaN, a float; NaN where that stays
+  int64_t far;      // whether they come from memory
+  int64_t streams;  // whether results go past the caches, by way of a buffer that lies behind the state
+  double instead;   // of NaN, a float; NaN where that stays
 };
 
 // What the calls of a softmax in one task hand on to each other; zero at first.
@@ -116,8 +113,7 @@ struct SoftmaxState {
   float* out;         // where they go
   double sum;
   bool bounded;  // rows are expected to have elements like -inf
-  bool crowded;  // several threads compute the kernel
-  char alignment[26];
+  char alignment[27];
 };
 static_assert(sizeof(SoftmaxState) == 64);
 

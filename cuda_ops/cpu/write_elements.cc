@@ -11,8 +11,8 @@ namespace onnxfuse::cpu {
 namespace {
 
 // Softmaxes of half of what else goes past the caches go there, too: their loop stores there at no cost. Of 4 MB on an
-// EPYC, in turn with another session, one thread takes 0.20 to 0.25 ms in place of 0.29 to 0.35, but two, which wait
-// for memory, 0.19 in place of 0.15 to 0.18; of 2 MB on a Xeon 0.32 and 0.47, and two 0.27 and 0.33.
+// EPYC, in turn with another session, one thread takes 0.20 to 0.25 ms in place of 0.29 to 0.35; of 2 MB on a Xeon 0.32
+// in place of 0.47, two threads 0.27 in place of 0.33.
 constexpr int64_t kLessOfSoftmax = 2;
 
 // Points of the longest rows of these, whose exponentials the second-level cache holds.
@@ -206,16 +206,13 @@ void Compiler::write_softmax(int v) {
   // come from an input: where a tile is computed first, that waits for memory in turn (1.3 times as long as in the
   // caches).
   const bool can_stream = direct && layout_.reduced_points <= kStreamedSoftmax && analysis_.direct_store(v) >= 0 &&
-                          value(v).readers == 1 && largest_output() >= cache_share() / kLessOfSoftmax;
-  const Streaming streams = !can_stream                         ? Streaming::never
-                            : plan_.streams || threads_stream() ? Streaming::always
-                                                                : Streaming::by_one_thread;
+                          value(v).readers == 1 && largest_output() >= cache_share(threads_) / kLessOfSoftmax;
   const auto row = static_cast<size_t>(layout_.reduced_points);
   const size_t buffered = can_stream ? softmax_rows_buffered(row) * softmax_buffered(row) * sizeof(float) : 0;
   const uint16_t state = memory_.bytes(sizeof(SoftmaxState) + buffered);
   const uint16_t rows = memory_.constant(static_cast<uint64_t>(layout_.reduced_points));  // as in SoftmaxRows
   memory_.constant(may_come_from_memory(bound_));
-  memory_.constant(static_cast<uint64_t>(streams));
+  memory_.constant(can_stream);
   const int constant = analysis_.softmax_instead_of_nan(v);
   double instead = std::nan("");
   if (constant >= 0) {
