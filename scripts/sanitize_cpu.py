@@ -25,6 +25,7 @@ TESTS = [
         "cpu_engine",
         "cpu_bytes",
         "cpu_columns",
+        "cpu_moments",
         "cpu_softmax",
         "cpu_primitives",
         "cpu_scans",

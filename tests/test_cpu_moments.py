@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cpu_runner import Array, run
+from cpu_runner import Array, run, run_in, session
 
 MOMENTS = """onnxfuse 1
 space d0 | d1 |
@@ -201,6 +201,35 @@ def test_two_at_once(columns: int) -> None:
     dx, dy = x - mean_x, mean_y - y
     expected = (dx / (var_y * columns) + dy * var_x) * (dx * dy).mean(axis=-1, keepdims=True)
     np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-6)
+
+
+RESIDUAL = """onnxfuse 1
+space d0 | d1 |
+%0 = input 0 f32 [d0, d1]
+%1 = input 1 f32 [d0, d1]
+%2 = add f32 %0 %1
+%3 = reduce_mean f32 %2
+%4 = sub f32 %2 %3
+%5 = mul f32 %4 %4
+%6 = reduce_mean f32 %5
+%7 = div f32 %4 %6
+output 0 f32 [d0, d1] %2
+output 1 f32 [d0, d1] %7
+"""
+
+
+@pytest.mark.parametrize("shape", [(900, 1000), (60, 16384), (50, 20000), (1300, 1001), (2500, 1024), (140, 20001)])
+def test_results_that_go_past_the_caches_are_the_same(shape: tuple[int, int]) -> None:
+    """They do so from sizes on that depend on the machine and on how many threads were seen at work before."""
+    x, y = normal(*shape), normal(*reversed(shape)).reshape(shape)
+    few = [np.concatenate(parts) for parts in zip(*(run(RESIDUAL, x[k:][:9], y[k:][:9]) for k in (0, 9)), strict=True)]
+    for threads in (1, 2, 3):
+        node = session(RESIDUAL, threads)
+        for _ in range(4):
+            results = run_in(node, RESIDUAL, [x, y])
+            for result, part in zip(results, few, strict=True):
+                np.testing.assert_array_equal(result[:18].view(np.uint32), part.view(np.uint32))
+            np.testing.assert_array_equal(results[0], x + y)
 
 
 @pytest.mark.parametrize("cpu", ["avx2", "baseline"])

@@ -86,10 +86,11 @@ void Compiler::release_operands(int v) {
   }
 }
 
-// Whether v goes past the caches to its output, while what reads it again does so in a tile beside: of whole rows,
-// since other schedules keep nothing between passes but in outputs.
+// Whether v goes past the caches to its output, while what reads it again does so in a tile beside: of rows that are
+// not long, since the schedule of those depends on what tiles there are.
 bool Compiler::streams_copy(int v) const {
-  return plan_.streams && layout_.schedule == Schedule::whole && value(v).form == kFull && value(v).readers > 1;
+  return plan_.streams && layout_.schedule == Schedule::whole && layout_.reduced_points <= kWholeRow &&
+         value(v).form == kFull && value(v).readers > 1;
 }
 
 int Compiler::destination(int v) {
