@@ -190,9 +190,10 @@ KernelPlan compile_kernel(const Kernel& kernel, const BoundKernel& bound, const 
   const auto make = [&](Handing handing, const Limits& limits) {
     return std::make_unique<Compiler>(kernel, bound, input_types, output_types, threads, handing, limits);
   };
-  auto compiler = make(Handing::keep, {kWholeSoftmax, kLongTile});
+  auto compiler = make(Handing::keep, {kLongWholeRow, kLongTile});
   KernelPlan plan = compiler->compile();
   const bool long_rows = plan.layout.schedule == Schedule::whole && plan.layout.reduced_points > kWholeRow;
+  // Long rows that are read twice, a tile at a time three times; one alone had better be shared.
   const bool reads_twice = plan.finds_moments && !plan.keeps_tiles && plan.items > 1;
   if ((long_rows && !plan.rows_alone && !reads_twice) ||
       (plan.layout.schedule == Schedule::column && plan.passes.empty() && plan.keeps_tiles)) {

@@ -102,7 +102,7 @@ class Compiler {
   // The operands of the product that reduction v absorbs, else its operand.
   int reduction_operands(int v, int* operands) const;
   void write_whole_reduction(int v);
-  void write_moments(int mean, int squares);
+  void write_moments(int mean, int squares);  // by one instruction
   // Notes that a pipeline may do the reduction.
   void mark_fold(Instruction& i, int v, int operands) const;
   Form form_of_accumulators(int v) const;
@@ -125,6 +125,7 @@ class Compiler {
   // so keeps its register.
   template <class InCode>
   void count_uses(const InCode& in_code, int stage, bool pass);
+  // Not those that other instructions compute, and late ones only where an operand of v needs them.
   void write_value(int v);
   void write_late_operands(int v);
   void write_value_now(int v);

@@ -29,7 +29,7 @@ struct WideSum {
   }
 };
 
-// Numbers below which the elements of a vector stand.
+// 0, 1, 2, ...
 static inline Vector ascending() {
   Vector v;
   for (size_t j = 0; j < kVector; ++j) v[j] = static_cast<float>(j);

@@ -59,8 +59,9 @@ struct Layout {
 // Points of the longest rows that the whole schedule takes: a few of their 4-byte elements lie in the second-level
 // cache. A softmax, whose loop goes over a row twice, takes half as long so even where a row leaves that cache, and no
 // longer than two threads that share a row (of 32000, 131072, 256000 and 500000: 14, 42, 80 and 168 us, shared 21, 63,
-// 155 and 320 by one thread, 23, 65, 137 and 243 by two).
-constexpr int64_t kWholeRow = 16384, kWholeSoftmax = 524288;
+// 155 and 320 by one thread, 23, 65, 137 and 243 by two). So may rows that are normalized by their mean and variance:
+// two of 131072 take 0.29 ms, shared 0.39.
+constexpr int64_t kWholeRow = 16384, kLongWholeRow = 524288;
 
 // Whether a point's place among the reduced ones matters: in scans and arguments.
 bool takes_order(const Kernel& kernel);
@@ -200,7 +201,7 @@ struct KernelPlan {
   bool streams = false;        // outputs are so large that they go past the caches where nothing reads them again
   bool keeps_tiles = false;    // values lie in the arena, other than in what follows a pipeline's blocks
   bool asks_ahead = false;     // inputs come from memory, where tiles lie in the order in which passes take them
-  bool finds_moments = false;  // an instruction finds mean and variance
+  bool finds_moments = false;  // an instruction finds mean and variance by one reading of a row
   bool rows_alone = false;     // an instruction finishes row after row, and so stores all the time
   // A register that has a SoftmaxState, and the address of the input that it is told of; -1: none.
   int softmax_state = -1, ahead_of = -1;

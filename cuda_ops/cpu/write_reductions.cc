@@ -14,7 +14,6 @@ int Compiler::reduction_operands(int v, int* operands) const {
   return 2;
 }
 
-// One instruction for both.
 void Compiler::write_moments(int mean, int squares) {
   const int a = statement(mean).operands[0];
   const TileFn fn = statement(squares).op == Op::op_reduce_mean ? tile_.mean_and_variance : tile_.mean_and_squares;
