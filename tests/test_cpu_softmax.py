@@ -172,6 +172,35 @@ def test_results_that_go_past_the_caches_are_the_same(shape: tuple[int, int]) ->
         assert error(y, x) <= LIMIT
 
 
+MASKED = """onnxfuse 1
+space d0 | d1 |
+%0 = input 0 f32 [d0, d1]
+%1 = const f32 0.125
+%2 = mul f32 %0 %1
+%3 = input 1 f32 [d1]
+%4 = add f32 %2 %3
+%5 = reduce_max f32 %4
+%6 = sub f32 %4 %5
+%7 = exp f32 %6
+%8 = reduce_sum f32 %7
+%9 = div f32 %7 %8
+output 0 f32 [d0, d1] %9
+"""
+
+
+@pytest.mark.parametrize("shape", [(9000, 257), (5000, 512), (2100, 1024), (20, 131072), (70000, 16)])
+def test_masked_results_that_go_past_the_caches_are_the_same(shape: tuple[int, int]) -> None:
+    """Where a machine writes past the caches what is computed in tiles first."""
+    x, mask = normal(*shape) * np.float32(8), normal(shape[1])
+    mask[:3], mask[-1] = -np.inf, -1e9
+    x[3], x[5, -2], x[6, 5] = np.nan, np.inf, 700
+    few = np.concatenate([run(MASKED, row[None], mask)[0] for row in x[:12]])
+    for threads in (1, 2):
+        (y,) = run(MASKED, x, mask, threads=threads)
+        np.testing.assert_array_equal(y[:12].view(np.uint32), few.view(np.uint32))
+        assert error(y[7:], x[7:] * np.float32(0.125) + mask) <= LIMIT
+
+
 @pytest.mark.parametrize("shape", [(20, 131072), (150, 16385), (34, 70001), (20, 131073)])
 def test_long_rows_that_go_past_the_caches_are_the_same(shape: tuple[int, int]) -> None:
     """Of such rows one is kept at a time; the last shape has rows that are too long for it."""

@@ -202,11 +202,10 @@ void Compiler::write_softmax(int v) {
   for (int reader = 0; reader < 2; ++reader) release(a);  // the maximum and the difference
   plan_.ahead_of = tile_input();
   const bool direct = plan_.ahead_of >= 0 && plan_.addresses[static_cast<size_t>(plan_.ahead_of)].reg == in;
-  // Past the caches, where nothing reads them there, the buffer leaves room in the second-level cache, and the rows
-  // come from an input: where a tile is computed first, that waits for memory in turn (1.3 times as long as in the
-  // caches).
-  const bool can_stream = direct && layout_.reduced_points <= kStreamedSoftmax && analysis_.direct_store(v) >= 0 &&
-                          value(v).readers == 1 && largest_output() >= cache_share(threads_) / kLessOfSoftmax;
+  // Past the caches, where nothing reads them there and the buffer leaves room in the second-level cache.
+  const bool can_stream = (direct || tiles_stream()) && layout_.reduced_points <= kStreamedSoftmax &&
+                          analysis_.direct_store(v) >= 0 && value(v).readers == 1 &&
+                          largest_output() >= cache_share(threads_) / kLessOfSoftmax;
   const auto row = static_cast<size_t>(layout_.reduced_points);
   const size_t buffered = can_stream ? softmax_rows_buffered(row) * softmax_buffered(row) * sizeof(float) : 0;
   const uint16_t state = memory_.bytes(sizeof(SoftmaxState) + buffered);
