@@ -172,6 +172,36 @@ def test_results_that_go_past_the_caches_are_the_same(shape: tuple[int, int]) ->
         assert error(y, x) <= LIMIT
 
 
+TWO = """onnxfuse 1
+space d0 | d1 |
+%0 = input 0 f32 [d0, d1]
+%1 = reduce_max f32 %0
+%2 = sub f32 %0 %1
+%3 = exp f32 %2
+%4 = reduce_sum f32 %3
+%5 = div f32 %3 %4
+%6 = input 1 f32 [d0, d1]
+%7 = reduce_max f32 %6
+%8 = sub f32 %6 %7
+%9 = exp f32 %8
+%10 = reduce_sum f32 %9
+%11 = div f32 %9 %10
+output 0 f32 [d0, d1] %5
+output 1 f32 [d0, d1] %11
+"""
+
+
+@pytest.mark.parametrize("shape", [(40, 1000), (400, 1000), (1500, 1000), (300, 20000), (20000, 100)])
+def test_two_of_one_kernel(shape: tuple[int, int]) -> None:
+    """Each has a state of its own, in memory where other programs have left something."""
+    x, y = normal(*shape), normal(*reversed(shape)).reshape(shape)
+    check(SHARE, np.abs(normal(64, 16384)) + 1, limit=50)
+    for threads in (1, 2):
+        results = run(TWO, x, y, threads=threads)
+        assert error(results[0], x) <= LIMIT
+        assert error(results[1], y) <= LIMIT
+
+
 MASKED = """onnxfuse 1
 space d0 | d1 |
 %0 = input 0 f32 [d0, d1]

@@ -93,9 +93,12 @@ static void moments_loop(void* out, const void* a, const void* b, const void*, s
   auto* mean = static_cast<float*>(out);
   auto* variance = static_cast<float*>(const_cast<void*>(b));
   double exact_mean = 0, squares = 0;
-  if (n >= kVector && moments_by_centers(pa, n, &exact_mean, &squares))
+  if (n >= kVector && moments_by_centers(pa, n, &exact_mean, &squares)) {
     *mean = static_cast<float>(exact_mean);
-  else
+    const double off = exact_mean - *mean;
+    squares += static_cast<double>(n) * off * off;  // about the mean that the differences are from
+  } else {
     moments_by_reading_twice(pa, n, mean, &squares);
+  }
   *variance = finish<double, float, mean_of_squares>(squares, static_cast<int64_t>(n));
 }

@@ -86,11 +86,15 @@ void Compiler::release_operands(int v) {
   }
 }
 
-// Whether v goes past the caches to its output, while what reads it again does so in a tile beside: of rows that are
-// not long, since the schedule of those depends on what tiles there are.
+// Whether v goes past the caches to its output, while what reads it again does so in a tile beside. What a pipeline
+// holds must not depend on it, since a reduction rounds in another way in one: so v is an operation that pipelines
+// have, and there are not so many that they are cut. Nor must the schedule of long rows.
 bool Compiler::streams_copy(int v) const {
+  constexpr size_t few = 24;
+  const Op op = statement(v).op;
   return plan_.streams && layout_.schedule == Schedule::whole && layout_.reduced_points <= kWholeRow &&
-         value(v).form == kFull && value(v).readers > 1;
+         value(v).form == kFull && value(v).readers > 1 && statement(v).type == Type::f32 &&
+         (op == Op::op_add || op == Op::op_sub || op == Op::op_mul) && kernel_.statements.size() <= few;
 }
 
 int Compiler::destination(int v) {

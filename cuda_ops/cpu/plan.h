@@ -183,6 +183,12 @@ struct Register {
   bool temporary = false;  // holds no value beyond the code that writes it
 };
 
+// A register that has a SoftmaxState, and the address of the input that it is told of; -1: none.
+struct SoftmaxPlace {
+  uint16_t state;
+  int ahead_of;
+};
+
 struct KernelPlan {
   Layout layout;
   std::vector<Register> registers;
@@ -203,8 +209,7 @@ struct KernelPlan {
   bool asks_ahead = false;     // inputs come from memory, where tiles lie in the order in which passes take them
   bool finds_moments = false;  // an instruction finds mean and variance by one reading of a row
   bool rows_alone = false;     // an instruction finishes row after row, and so stores all the time
-  // A register that has a SoftmaxState, and the address of the input that it is told of; -1: none.
-  int softmax_state = -1, ahead_of = -1;
+  std::vector<SoftmaxPlace> softmaxes;
   int totals_pass = -1;  // of shared rows: before the pass that scans; has no effect but on the states
   std::vector<SharedScan> scans;
   size_t arena_bytes = 0;

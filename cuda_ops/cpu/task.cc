@@ -157,11 +157,11 @@ void Task::run_item(int64_t block) {
     rows_ = layout_.block;  // of the code before a pass
   else
     set_block(block);
-  if (plan_.softmax_state >= 0) {
-    auto& state = *reinterpret_cast<SoftmaxState*>(reg_[static_cast<size_t>(plan_.softmax_state)]);
+  for (const SoftmaxPlace& softmax : plan_.softmaxes) {
+    auto& state = *reinterpret_cast<SoftmaxState*>(reg_[softmax.state]);
     if (!begun_) state = {};
     const bool whole = layout_.tile_extent - block * layout_.block >= 2 * layout_.block;  // the next block
-    if (const auto i = static_cast<size_t>(plan_.ahead_of); plan_.ahead_of >= 0 && whole)
+    if (const auto i = static_cast<size_t>(softmax.ahead_of); softmax.ahead_of >= 0 && whole)
       state.next = reinterpret_cast<const float*>(item_address_[i] + plan_.addresses[i].block);
     else
       state.next = nullptr;

@@ -200,8 +200,8 @@ void Compiler::write_softmax(int v) {
   plan_.rows_alone = true;
   place(v).reg = destination(v);  // another than in, which it reads again where a row is special
   for (int reader = 0; reader < 2; ++reader) release(a);  // the maximum and the difference
-  plan_.ahead_of = tile_input();
-  const bool direct = plan_.ahead_of >= 0 && plan_.addresses[static_cast<size_t>(plan_.ahead_of)].reg == in;
+  const int ahead_of = tile_input();
+  const bool direct = ahead_of >= 0 && plan_.addresses[static_cast<size_t>(ahead_of)].reg == in;
   // Past the caches, where nothing reads them there and the buffer leaves room in the second-level cache.
   const bool can_stream = (direct || tiles_stream()) && layout_.reduced_points <= kStreamedSoftmax &&
                           analysis_.direct_store(v) >= 0 && value(v).readers == 1 &&
@@ -222,7 +222,7 @@ void Compiler::write_softmax(int v) {
   std::memcpy(&bits, &instead, sizeof bits);
   memory_.constant(bits);
   streams_rows_ |= can_stream;
-  plan_.softmax_state = state;
+  plan_.softmaxes.push_back({state, ahead_of});
   code(v).push_back(call(tile_.softmax, form, place(v).reg, in, rows, state));
   if (can_stream) plan_.end_code.push_back(call(tile_.softmax_end, kScalar, state, 0, rows));
 }
