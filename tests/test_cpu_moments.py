@@ -272,7 +272,7 @@ def test_older_machines(cpu: str) -> None:
     """The same tests with the loops that such a machine takes."""
     if os.environ.get("ONNXFUSE_CPU"):
         pytest.skip("is such a run itself")
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(Path(__file__))]
+    command = [sys.executable, "-P", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(Path(__file__))]
     result = subprocess.run(
         command, env={**os.environ, "ONNXFUSE_CPU": cpu}, capture_output=True, text=True, check=False
     )
